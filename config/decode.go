@@ -34,6 +34,9 @@ func (f *field) decode(env Environ, into reflect.Value) Problems {
 	if len(found) > 0 {
 		return found
 	}
+	if f.typ.Kind() == reflect.Slice {
+		text = strings.Join(parts(text), ",")
+	}
 	if text == "" {
 		if f.required {
 			return Problems{problemHidden(f.name, "is required: %s", f.allowed())}
@@ -134,8 +137,6 @@ func (f *field) canonical(text string) (string, error) {
 	case f.whole(): // the library takes 010 for 8
 		n, err := strconv.ParseInt(text, 10, 64)
 		return strconv.FormatInt(n, 10), err
-	case f.typ.Kind() == reflect.Slice:
-		return strings.Join(parts(text), ","), nil
 	}
 	return text, nil
 }

@@ -19,6 +19,9 @@ type Route struct {
 	Share *int     // 0 to 100; nil when the route doesn't say
 }
 
+// mostRouteProblems bounds what one wrong file can print.
+const mostRouteProblems = 50
+
 const routesForm = `routes: [{kind: "order.*", to: ["kafka:orders"]}]`
 
 // loadRoutes reads RELAY_ROUTES, or the file that RELAY_ROUTES_FILE names.
@@ -59,6 +62,9 @@ func parseRoutes(text string, say func(string) Problem) ([]Route, Problems) {
 		r.problems = append(r.problems, say(oneLine(err)))
 	}
 	r.document(&document)
+	if more := len(r.problems) - mostRouteProblems; more > 0 {
+		r.problems = append(r.problems[:mostRouteProblems], say(fmt.Sprintf("%d more problems", more)))
+	}
 	return r.routes, r.problems
 }
 
