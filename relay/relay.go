@@ -1,8 +1,15 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jobrelay/relay/claim"
@@ -10,15 +17,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config configures a [Relay]. Store, Routes and Sinks are required.
+// Config configures a [Relay]. Store, Routes, Sinks and Source are required.
 type Config struct {
 	Store    *claim.Store          // with the batch's bounds and the lease
 	Listener *claim.Listener       // nil: polling only
 	Routes   []Route               // in order: the first that matches a kind wins
 	Sinks    map[string]sinks.Sink // by name, every one that a route names; the caller closes them after Run
+	// CheckAddress holds the rules of each sink's addresses, by name; an address that breaks them is the job's fault.
+	CheckAddress map[string]func(address string) error
 
-	Source         string        // first half of the message id; required
+	Source         string        // first half of the message id
 	Workers        int           // per lane; default 4
+	BatchSize      int           // as the Store's; default 500
+	BatchBytes     int64         // as the Store's; default 8 MiB
 	Lease          time.Duration // as the Store's; default 1m
 	PublishTimeout time.Duration // default 20s; less than Lease
 	PollMin        time.Duration // default 5ms
@@ -33,51 +44,161 @@ type Config struct {
 	Log        *slog.Logger          // default: discard
 }
 
-// Route says where the jobs of some kinds go. Compile with [NewRouter] to see what is wrong with a list of them.
-type Route struct {
-	Kind  string   // exact, or with * for any run of characters; \* is a star
-	To    []string // destinations sink:address; the address may hold {kind}, {key}, {header.NAME}, {{ is a brace
-	Order string   // "" or "none"
-	Share int      // percentage of the keys that the relay owns, written when a kind is first seen; 0 means 100
+// Relay relays. Make one with [New], start it with Run, once.
+type Relay struct {
+	Config
+	policy  policy
+	router  *Router
+	queue   *claim.Queue
+	pauses  *pauses
+	metrics *metrics
+
+	database  databaseState
+	listening atomic.Value // string, as in Health
+	drain     drain
 }
 
-// Relay relays. Make one with [New], start it with Run, once.
-type Relay struct{}
-
-// New checks the configuration; it connects to nothing.
-func New(c Config) (*Relay, error) { panic("unwritten") }
+// drain holds the two contexts that outlive the order to stop, and what became of the drain.
+type drain struct {
+	send     context.Context // publishing: ends early enough to settle
+	work     context.Context // settling and extending
+	draining atomic.Bool
+	gaveUp   atomic.Bool
+}
 
 // ErrGaveUp is what Run returns when it could not drain: some jobs in flight were left to their leases.
-var ErrGaveUp error
+var ErrGaveUp = errors.New("relay: gave up draining; jobs in flight come back when their leases end")
+
+// New checks the configuration; it connects to nothing.
+func New(c Config) (*Relay, error) {
+	c.setDefaults()
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	checks := maps.Clone(c.CheckAddress)
+	if checks == nil {
+		checks = map[string]func(string) error{}
+	}
+	for name := range c.Sinks {
+		if checks[name] == nil {
+			checks[name] = nil
+		}
+	}
+	router, problems, _ := NewRouter(c.Routes, checks)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("relay: %w", errors.Join(problems...))
+	}
+	r := &Relay{Config: c, router: router, policy: policy{c.RetryBase, c.RetryMax}}
+	r.queue = c.Store.Queue(r.Serves)
+	r.pauses = newPauses(c.Log, r.check, r.resumed)
+	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)))
+	c.Registerer.MustRegister(newStateCollector(r.Health))
+	r.listening.Store("off")
+	return r, nil
+}
+
+func (c *Config) setDefaults() {
+	set := func(d *time.Duration, v time.Duration) {
+		if *d == 0 {
+			*d = v
+		}
+	}
+	set(&c.Lease, time.Minute)
+	set(&c.PublishTimeout, 20*time.Second)
+	set(&c.PollMin, 5*time.Millisecond)
+	set(&c.PollMax, time.Second)
+	set(&c.RetryBase, 10*time.Second)
+	set(&c.RetryMax, time.Hour)
+	set(&c.DrainTimeout, 25*time.Second)
+	c.Workers = cmp.Or(c.Workers, 4)
+	c.BatchSize = cmp.Or(c.BatchSize, 500)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 8<<20)
+	if c.Registerer == nil {
+		c.Registerer = prometheus.NewRegistry()
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Store == nil:
+		return errors.New("a store is needed")
+	case c.Source == "":
+		return errors.New("a source is needed")
+	case len(c.Routes) == 0:
+		return errors.New("at least one route is needed")
+	case c.Workers < 0:
+		return fmt.Errorf("workers: %d is negative", c.Workers)
+	case c.PublishTimeout >= c.Lease:
+		return fmt.Errorf("publish timeout %v is not less than the lease %v", c.PublishTimeout, c.Lease)
+	case c.PollMax < c.PollMin:
+		return fmt.Errorf("poll max %v is less than poll min %v", c.PollMax, c.PollMin)
+	case c.RetryMax < c.RetryBase:
+		return fmt.Errorf("retry max %v is less than retry base %v", c.RetryMax, c.RetryBase)
+	}
+	return nil
+}
+
+// Serves says whether a route matches the kind.
+func (r *Relay) Serves(kind string) bool { return r.router.find(kind) != nil }
 
 // Run relays until ctx ends, then drains: it claims nothing more, ends what is in flight and releases the rest within
 // DrainTimeout. abandon, when it ends, cuts the drain short. It returns nil after a clean drain and [ErrGaveUp]
 // otherwise. While the database is away it waits and says so in Health.
-func (r *Relay) Run(ctx, abandon context.Context) error { panic("unwritten") }
+func (r *Relay) Run(ctx, abandon context.Context) error {
+	send, stopSending := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, stopWorking := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stopSending(nil)
+	defer stopWorking(nil)
+	r.drain.send, r.drain.work = send, work
 
-// Health is what readiness shows.
-type Health struct {
-	Database     string              `json:"database"`     // "ok" or the reason
-	Draining     bool                `json:"draining"`     //
-	Listener     string              `json:"listener"`     // "ok", "off" or the reason
-	Sinks        map[string]State    `json:"sinks"`        // by name
-	Destinations map[string]State    `json:"destinations"` // by the route's form; the worst of its expanded addresses
-	Lanes        map[string][]string `json:"-"`
+	var background, workers sync.WaitGroup
+	background.Go(func() { r.pauses.run(ctx) })
+	background.Go(func() { r.sweep(ctx) })
+	background.Go(func() { r.clean(ctx) })
+	background.Go(func() { r.listen(ctx) })
+	for _, l := range r.router.lanes {
+		l.start()
+		for range r.Workers {
+			workers.Go(func() { r.work(ctx, l) })
+		}
+	}
+	ended := make(chan struct{})
+	go func() { workers.Wait(); background.Wait(); close(ended) }()
+
+	<-ctx.Done()
+	r.drain.draining.Store(true)
+	r.Log.Info("draining", "timeout", r.DrainTimeout.String())
+	r.await(abandon, ended, stopSending, stopWorking)
+	<-ended
+	if r.drain.gaveUp.Load() {
+		return ErrGaveUp
+	}
+	return nil
 }
 
-// State of a sink or destination.
-type State struct {
-	Up     bool      `json:"up"`
-	Reason string    `json:"reason,omitempty"` // the error that paused it
-	Since  time.Time `json:"since,omitzero"`
-	Until  time.Time `json:"next_try,omitzero"`
+// await lets the workers end by themselves. Publishing is cut a little before the drain's end, so that what is known
+// by then is still settled.
+func (r *Relay) await(abandon context.Context, ended <-chan struct{}, stopSending, stopWorking context.CancelCauseFunc) {
+	cut := time.After(r.DrainTimeout - min(r.DrainTimeout/5, 3*time.Second))
+	end := time.After(r.DrainTimeout)
+	for {
+		select {
+		case <-ended:
+			return
+		case <-cut:
+			r.drain.gaveUp.Store(true)
+			stopSending(errors.New("drain timeout"))
+		case <-end:
+			stopWorking(errors.New("drain timeout"))
+			return
+		case <-abandon.Done():
+			r.drain.gaveUp.Store(true)
+			stopSending(context.Cause(abandon))
+			stopWorking(context.Cause(abandon))
+			return
+		}
+	}
 }
-
-// Ready: the database is usable and the relay doesn't drain.
-func (h Health) Ready() bool { return h.Database == "ok" && !h.Draining }
-
-// Health may be called at any time, also before and after Run. It doesn't block.
-func (r *Relay) Health() Health { panic("unwritten") }
-
-// Serves says whether a route matches the kind.
-func (r *Relay) Serves(kind string) bool { panic("unwritten") }

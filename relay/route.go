@@ -1,11 +1,177 @@
 package relay
 
-// Router finds the route of a kind.
-type Router struct{}
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Route says where the jobs of some kinds go. Compile with [NewRouter] to see what is wrong with a list of them.
+type Route struct {
+	Kind  string   // exact, or with * for any run of characters, dots too; \* is a star
+	To    []string // destinations sink:address; the address may hold {kind}, {key}, {header.NAME}; {{ is a brace
+	Order string   // "", "none", or "key"
+	Share *int     // percentage of the keys that the relay owns, written when a kind is first seen; default 100
+}
+
+// Router finds the route of a kind: the first that matches.
+type Router struct {
+	routes []*route
+	lanes  []*lane
+}
+
+// route is a compiled [Route].
+type route struct {
+	text  string
+	match pattern
+	to    []*destination
+	share int
+	lane  *lane
+}
+
+// destination is one place a route leads to. Its text, as written in the route, is its name in delivered, metrics
+// and filters; the address becomes concrete with each job.
+type destination struct {
+	text    string
+	sink    string
+	address template
+}
+
+// fixed returns the address when all jobs share it.
+func (d *destination) fixed() (string, bool) {
+	if !d.address.fixed() {
+		return "", false
+	}
+	address, err := d.address.expand(nil, nil)
+	return address, err == nil
+}
 
 // NewRouter compiles the routes. Each problem is one error whose text names the route ("route 2 (order.*): …"),
 // the value and the rule. warnings tell of routes hidden by earlier ones. checkAddress (by sink name) is asked about
-// each address; an unknown sink is a problem.
+// each address; a destination of a sink that it lacks is a problem.
 func NewRouter(routes []Route, checkAddress map[string]func(address string) error) (r *Router, problems []error, warnings []string) {
-	panic("unwritten")
+	r = &Router{}
+	for i, given := range routes {
+		c, errs := compileRoute(given, checkAddress)
+		for _, err := range errs {
+			problems = append(problems, fmt.Errorf("route %d (%s): %w", i+1, given.Kind, err))
+		}
+		for j, earlier := range r.routes {
+			if earlier.match.covers(c.match) {
+				warnings = append(warnings, fmt.Sprintf("route %d (%s) is never used: route %d (%s) comes first and matches all of it", i+1, given.Kind, j+1, earlier.text))
+				break
+			}
+		}
+		c.lane = r.laneOf(c)
+		r.routes = append(r.routes, c)
+	}
+	return r, problems, warnings
+}
+
+func compileRoute(given Route, checkAddress map[string]func(string) error) (*route, []error) {
+	c := &route{text: given.Kind, share: 100}
+	var errs []error
+	var err error
+	if c.match, err = compilePattern(given.Kind); err != nil {
+		errs = append(errs, err)
+	}
+	if len(given.To) == 0 {
+		errs = append(errs, fmt.Errorf("to: at least one destination is needed"))
+	}
+	for _, text := range given.To {
+		d, err := compileDestination(text, checkAddress)
+		switch {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("to: %q: %w", text, err))
+		case slices.ContainsFunc(c.to, func(o *destination) bool { return o.text == text }):
+			errs = append(errs, fmt.Errorf("to: %q is named twice", text))
+		default:
+			c.to = append(c.to, d)
+		}
+	}
+	if given.Share != nil {
+		if c.share = *given.Share; c.share < 0 || c.share > 100 {
+			errs = append(errs, fmt.Errorf("share: %d is not between 0 and 100", c.share))
+		}
+	}
+	switch given.Order {
+	case "", "none":
+	case "key":
+		errs = append(errs, fmt.Errorf("order: this version can't keep the order of keys yet; only none is allowed"))
+	default:
+		errs = append(errs, fmt.Errorf("order: %q is neither none nor key", given.Order))
+	}
+	return c, errs
+}
+
+func compileDestination(text string, checkAddress map[string]func(string) error) (*destination, error) {
+	sink, address, ok := strings.Cut(text, ":")
+	if !ok || sink == "" {
+		return nil, fmt.Errorf("a destination is written sink:address, as in kafka:orders")
+	}
+	check, known := checkAddress[sink]
+	if !known {
+		return nil, fmt.Errorf("there is no sink %q", sink)
+	}
+	t, err := compileTemplate(address)
+	if err != nil {
+		return nil, err
+	}
+	if check != nil {
+		if err := check(address); err != nil {
+			return nil, err
+		}
+	}
+	return &destination{text: text, sink: sink, address: t}, nil
+}
+
+// laneOf finds or makes the lane for the sinks that a route leads to.
+func (r *Router) laneOf(c *route) *lane {
+	var names []string
+	for _, d := range c.to {
+		names = append(names, d.sink)
+	}
+	slices.Sort(names)
+	name := strings.Join(slices.Compact(names), "+")
+	for _, l := range r.lanes {
+		if l.name == name {
+			return l
+		}
+	}
+	l := &lane{name: name}
+	r.lanes = append(r.lanes, l)
+	return l
+}
+
+// find returns the first route that matches the kind, nil when it is somebody else's.
+func (r *Router) find(kind string) *route {
+	for _, c := range r.routes {
+		if c.match.matches(kind) {
+			return c
+		}
+	}
+	return nil
+}
+
+// destinations lists every destination once, in the order of the routes.
+func (r *Router) destinations() []*destination {
+	var out []*destination
+	seen := map[string]bool{}
+	for _, c := range r.routes {
+		for _, d := range c.to {
+			if !seen[d.text] {
+				seen[d.text] = true
+				out = append(out, d)
+			}
+		}
+	}
+	return out
+}
+
+// Share is the percentage of a kind's keys that the relay owns when nothing else was set for the kind.
+func (r *Router) Share(kind string) int {
+	if c := r.find(kind); c != nil {
+		return c.share
+	}
+	return 0
 }

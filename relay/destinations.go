@@ -1,0 +1,22 @@
+package relay
+
+// Destination is one place that routes lead to.
+type Destination struct {
+	Text    string // as the route writes it: its name in delivered, metrics and filters
+	Sink    string
+	Address string // "" when it depends on the job
+	Fixed   bool   // all jobs share the address
+}
+
+// Destinations lists every destination once, in the order of the routes.
+func (r *Router) Destinations() []Destination {
+	var out []Destination
+	for _, d := range r.destinations() {
+		address, fixed := d.fixed()
+		out = append(out, Destination{Text: d.text, Sink: d.sink, Address: address, Fixed: fixed})
+	}
+	return out
+}
+
+// Serves says whether a route matches the kind.
+func (r *Router) Serves(kind string) bool { return r.find(kind) != nil }

@@ -1,0 +1,257 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jobrelay/relay/sinks"
+)
+
+// Bounds of a pause, of a probe, and of how many places are remembered.
+const (
+	pauseMin     = 250 * time.Millisecond
+	pauseMax     = 30 * time.Second
+	probeTimeout = 10 * time.Second
+	probesAtOnce = 8
+	maxPlaces    = 10_000
+)
+
+// place is what can be away: a whole sink (address ""), or one expanded address of it.
+type place struct{ sink, address string }
+
+// pauses knows which places are away. A place that failed pauses, is probed when its pause ends, and comes back when
+// the probe succeeds. After a pause that began without a word from the broker one lone job goes first (a trial): a
+// probe can pass while publishing can't. The length of the pauses starts over only when something is accepted.
+type pauses struct {
+	check   func(ctx context.Context, p place) error
+	resumed func(p place) // called without the lock, after a place came back
+
+	log *slog.Logger
+
+	known  atomic.Int64 // len(places), so that healthy traffic takes no lock
+	mu     sync.Mutex
+	places map[place]*outage
+	slots  chan struct{} // bounds the probes under way
+}
+
+// outage is the state of a place that failed and hasn't accepted anything since.
+type outage struct {
+	state   outageState
+	delay   time.Duration
+	since   time.Time
+	until   time.Time
+	unknown bool // it began, or went on, without a word
+	reason  string
+	names   map[string]bool // destinations, as routes write them, whose jobs met it
+}
+
+type outageState uint8
+
+const (
+	paused  outageState = iota // until its time
+	probing                    // a probe is under way
+	trial                      // the probe passed; one job may try
+	trying                     // that job is under way
+	back                       // open again, but nothing was accepted yet: the next pause is longer
+)
+
+func newPauses(log *slog.Logger, check func(context.Context, place) error, resumed func(place)) *pauses {
+	return &pauses{log: log, check: check, resumed: resumed, places: map[place]*outage{}, slots: make(chan struct{}, probesAtOnce)}
+}
+
+// calm: nothing is known against any place.
+func (p *pauses) calm() bool { return p.known.Load() == 0 }
+
+// run probes places whose pause has ended, until ctx ends; then it waits for the probes under way.
+func (p *pauses) run(ctx context.Context) {
+	var probes sync.WaitGroup
+	defer probes.Wait()
+	tick := time.NewTicker(pauseMin / 5)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for _, due := range p.due(time.Now()) {
+			probes.Go(func() { p.probe(ctx, due) })
+		}
+	}
+}
+
+// due marks the places to probe now, as many as there are slots.
+func (p *pauses) due(now time.Time) []place {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []place
+	for at, o := range p.places {
+		if o.state != paused || now.Before(o.until) {
+			continue
+		}
+		select {
+		case p.slots <- struct{}{}:
+			o.state = probing
+			out = append(out, at)
+		default:
+			return out
+		}
+	}
+	return out
+}
+
+func (p *pauses) probe(ctx context.Context, at place) {
+	defer func() { <-p.slots }()
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := p.check(ctx, at)
+	if p.probed(at, err) {
+		p.resumed(at)
+	}
+}
+
+func (p *pauses) probed(at place, err error) (open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.places[at]
+	if o == nil || o.state != probing {
+		return false
+	}
+	switch {
+	case err != nil:
+		o.reason = err.Error()
+		o.again()
+		return false
+	case o.unknown:
+		o.state = trial
+	default:
+		o.state = back
+	}
+	return true
+}
+
+// again pauses for twice as long as last time, with jitter so that processes don't probe in step.
+func (o *outage) again() {
+	o.delay = min(max(2*o.delay, pauseMin), pauseMax)
+	o.state, o.until = paused, time.Now().Add(jitter(o.delay))
+}
+
+// fail notes that the place is away. Results of messages that were under way when it paused change nothing.
+func (p *pauses) fail(at place, name string, outcome sinks.Outcome, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.places[at]
+	switch {
+	case o == nil:
+		if len(p.places) >= maxPlaces {
+			return
+		}
+		o = &outage{since: time.Now(), names: map[string]bool{}}
+		p.places[at] = o
+		p.known.Store(int64(len(p.places)))
+		o.again()
+		p.log.Warn("a destination is away and pauses", "sink", at.sink, "address", at.address, "outcome", outcome.String(), "error", err)
+	case o.state == back || o.state == trying || o.state == trial:
+		if o.state == back {
+			o.since = time.Now()
+		}
+		o.again()
+	}
+	o.names[name] = true
+	o.unknown = o.unknown || outcome == sinks.Unknown
+	if err != nil {
+		o.reason = err.Error()
+	}
+}
+
+// accepted ends an outage: the place took a message. While it is paused that was one of the messages under way.
+func (p *pauses) accepted(at place) {
+	if p.calm() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.places[at]; o != nil && (o.state == back || o.state == trying || o.state == trial) {
+		delete(p.places, at)
+		p.known.Store(int64(len(p.places)))
+		p.log.Info("a destination is back", "sink", at.sink, "address", at.address, "away", time.Since(o.since).Round(time.Millisecond).String())
+	}
+}
+
+// answered ends a trial with a word about the message alone: the place is there.
+func (p *pauses) answered(at place) {
+	if p.calm() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.places[at]; o != nil && o.state == trying {
+		o.state, o.unknown = back, false
+	}
+}
+
+// state of a place; back when nothing is known against it.
+func (p *pauses) state(at place) outageState {
+	if p.calm() {
+		return back
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.places[at]; o != nil {
+		return o.state
+	}
+	return back
+}
+
+// open: messages may go there, one at least.
+func (p *pauses) open(at place) bool {
+	s := p.state(at)
+	return s == back || s == trial
+}
+
+// enter asks to send one message there. It takes the place's trial if there is one (lone); o says why it may not.
+func (p *pauses) enter(at place) (o outage, ok, lone bool) {
+	if p.calm() {
+		return outage{}, true, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := p.places[at]
+	switch {
+	case got == nil || got.state == back:
+		return outage{}, true, false
+	case got.state == trial:
+		got.state = trying
+		return outage{}, true, true
+	}
+	return *got, false, false
+}
+
+// untried gives a trial back that wasn't used.
+func (p *pauses) untried(at place) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o := p.places[at]; o != nil && o.state == trying {
+		o.state = trial
+	}
+}
+
+// each calls f for every place that is away.
+func (p *pauses) each(f func(at place, o outage)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, o := range p.places {
+		if o.state == paused || o.state == probing {
+			f(at, *o)
+		}
+	}
+}
+
+// jitter spreads a duration by ±20 %.
+func jitter(d time.Duration) time.Duration {
+	return time.Duration(float64(d) * (0.8 + 0.4*rand.Float64()))
+}

@@ -1,0 +1,116 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jobrelay/relay/sinks"
+)
+
+var errAway = errors.New("away")
+
+// outageOf runs f in a bubble of fake time with pauses whose probes say what *probe says.
+func outageOf(t *testing.T, f func(p *pauses, probe *error)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var probe error
+		p := newPauses(slog.New(slog.DiscardHandler), func(context.Context, place) error { return probe }, func(place) {})
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { p.run(ctx); close(ended) }()
+		f(p, &probe)
+		stop()
+		<-ended
+	})
+}
+
+func TestPauseGrowsWhileProbesFail(t *testing.T) {
+	outageOf(t, func(p *pauses, probe *error) {
+		at := place{"kafka", ""}
+		*probe = errAway
+		p.fail(at, "kafka:a", sinks.Unavailable, errAway)
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		p.each(func(_ place, o outage) {
+			if o.delay != pauseMax {
+				t.Errorf("pause after ten minutes: got %v, want %v", o.delay, pauseMax)
+			}
+		})
+		if p.open(at) {
+			t.Error("open although every probe failed")
+		}
+	})
+}
+
+func TestPauseEndsWithAProbe(t *testing.T) {
+	outageOf(t, func(p *pauses, _ *error) {
+		at := place{"kafka", "orders"}
+		p.fail(at, "kafka:orders", sinks.Unavailable, errAway)
+		if p.open(at) || !p.open(place{"kafka", ""}) || !p.open(place{"kafka", "other"}) {
+			t.Error("only the address that failed pauses")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if !p.open(at) {
+			t.Fatal("still paused after a probe that passed")
+		}
+		p.fail(at, "kafka:orders", sinks.Unavailable, errAway) // the probe was too kind
+		if got := p.places[at].delay; got != 2*pauseMin {
+			t.Errorf("second pause: got %v, want %v: a probe doesn't reset it", got, 2*pauseMin)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		p.accepted(at)
+		if !p.calm() {
+			t.Error("an accepted message didn't end the outage")
+		}
+	})
+}
+
+func TestTrialAfterSilence(t *testing.T) {
+	outageOf(t, func(p *pauses, _ *error) {
+		at := place{"sqs", ""}
+		p.fail(at, "sqs:q", sinks.Unknown, errAway)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if _, ok, lone := p.enter(at); !ok || !lone {
+			t.Fatalf("first message after silence: ok %v, lone %v", ok, lone)
+		}
+		if _, ok, _ := p.enter(at); ok {
+			t.Error("a second message was let in beside the trial")
+		}
+		p.untried(at)
+		if _, ok, lone := p.enter(at); !ok || !lone {
+			t.Error("a trial that was given back can't be taken")
+		}
+		p.fail(at, "sqs:q", sinks.Unknown, errAway)
+		if _, ok, _ := p.enter(at); ok {
+			t.Error("open after a trial that failed")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		p.enter(at)
+		p.answered(at) // a refusal of the message is a word, too
+		if _, ok, lone := p.enter(at); !ok || lone {
+			t.Errorf("after a trial with an answer: ok %v, lone %v", ok, lone)
+		}
+	})
+}
+
+func TestLateResultsDontPauseTwice(t *testing.T) {
+	outageOf(t, func(p *pauses, probe *error) {
+		*probe = errAway
+		at := place{"kafka", ""}
+		for range 8 { // eight batches were in flight when it went away
+			p.fail(at, "kafka:a", sinks.Unavailable, errAway)
+		}
+		p.accepted(at) // and one of them had been accepted
+		if o := p.places[at]; o == nil || o.delay != pauseMin || o.state != paused {
+			t.Errorf("outage: %+v, want one pause of %v", o, pauseMin)
+		}
+	})
+}

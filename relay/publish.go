@@ -1,0 +1,191 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jobrelay/relay/claim"
+	"github.com/jobrelay/relay/sinks"
+)
+
+// delivery is a job in hand and what became of it at each destination that lacks it.
+type delivery struct {
+	lease    *claim.Lease
+	attempts []attempt
+	messages []sinks.Message // by attempt
+}
+
+// publish sends a batch and returns what every destination said of every job. Jobs marked alone go one by one, after
+// the others. What wasn't sent because the relay stops, a destination is away or the lease ends is Unavailable.
+func (r *Relay) publish(ctx context.Context, adm *admission, h *hold, leases []claim.Lease) []*delivery {
+	batch := make([]*delivery, len(leases))
+	together := make([]*delivery, 0, len(leases))
+	var alone []*delivery
+	for i := range leases {
+		d := r.address(&leases[i])
+		batch[i] = d
+		if d.lease.Alone {
+			alone = append(alone, d)
+		} else {
+			together = append(together, d)
+		}
+	}
+	r.send(ctx, adm, h, together)
+	for i := range alone {
+		r.send(ctx, adm, h, alone[i:i+1])
+	}
+	return batch
+}
+
+// address makes the messages of a job: one for each destination that has not accepted it yet. A job that can't be a
+// message is rejected there, by the rule that it breaks.
+func (r *Relay) address(l *claim.Lease) *delivery {
+	d := &delivery{lease: l}
+	route := r.router.find(l.Kind)
+	if route == nil {
+		return d
+	}
+	common, err := message(r.Source, l)
+	for _, to := range route.to {
+		if slices.Contains(l.Delivered, to.text) {
+			continue
+		}
+		a := attempt{to: to, result: sinks.Result{Outcome: sinks.Unavailable, Err: errStopping}}
+		m := common
+		if err == nil {
+			if m.Address, a.result.Err = r.expand(to, l, common.Headers); a.result.Err != nil {
+				a.result.Outcome = sinks.Rejected
+			} else {
+				a.result.Err = errStopping
+			}
+		} else {
+			a.result = sinks.Result{Outcome: sinks.Rejected, Err: err}
+		}
+		d.attempts, d.messages = append(d.attempts, a), append(d.messages, m)
+	}
+	return d
+}
+
+// expand gives the job's address at a destination and has the sink's rules checked where it depends on the job.
+func (r *Relay) expand(to *destination, l *claim.Lease, hs []sinks.Header) (string, error) {
+	address, err := to.address.expand(l, hs)
+	if err != nil || to.address.fixed() {
+		return address, err
+	}
+	if check := r.CheckAddress[to.sink]; check != nil {
+		err = check(address)
+	}
+	return address, err
+}
+
+// parcel is a message on its way and where its result belongs.
+type parcel struct {
+	attempt *attempt
+	message sinks.Message
+}
+
+// send publishes jobs to all their destinations, the sinks side by side.
+func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*delivery) {
+	ends := h.ends().Add(-margin(r.Lease))
+	if len(jobs) == 0 || ctx.Err() != nil {
+		return
+	}
+	parcels := map[string][]parcel{}
+	for _, d := range jobs {
+		lost := h.isLost(d.lease.ID)
+		for i := range d.attempts {
+			a := &d.attempts[i]
+			if lost || a.result.Outcome == sinks.Rejected {
+				continue
+			}
+			if !time.Now().Before(ends) {
+				a.result.Err = errors.New("its lease ended before it was sent")
+				continue
+			}
+			if wait, reason, ok := adm.admit(a.to.sink, d.messages[i].Address); !ok {
+				a.result.Err = fmt.Errorf("paused: %s", reason)
+				if !a.to.address.fixed() && adm.pauses.open(place{a.to.sink, ""}) {
+					a.wait = jitter(wait)
+				}
+				continue
+			}
+			parcels[a.to.sink] = append(parcels[a.to.sink], parcel{a, d.messages[i]})
+		}
+	}
+	sending, cancel := context.WithDeadline(r.drain.send, earlier(time.Now().Add(r.PublishTimeout), ends))
+	defer cancel()
+	var all sync.WaitGroup
+	for name, ps := range parcels {
+		all.Go(func() { r.deliver(sending, name, ps) })
+	}
+	all.Wait()
+}
+
+// deliver publishes to one sink and takes its word.
+func (r *Relay) deliver(ctx context.Context, name string, ps []parcel) {
+	batch := make([]sinks.Message, len(ps))
+	for i, p := range ps {
+		batch[i] = p.message
+	}
+	results := make([]sinks.Result, len(ps))
+	start := time.Now()
+	r.guarded(ctx, name, batch, results)
+	r.metrics.published(name, time.Since(start), batch, results)
+	r.learn(name, ps, results)
+	for i, p := range ps {
+		p.attempt.result = results[i]
+	}
+}
+
+// guarded keeps a sink's panic from ending the process: results that it hadn't given stay Unknown.
+func (r *Relay) guarded(ctx context.Context, name string, batch []sinks.Message, results []sinks.Result) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.Log.Error("a sink panicked; messages without a result count as possibly sent", "sink", name, "error", fmt.Sprint(v))
+		}
+	}()
+	r.Sinks[name].Publish(ctx, batch, results)
+}
+
+// learn tells the pauses what the results say of the sink and its addresses. What was accepted comes first: a
+// connection that broke half way is away.
+func (r *Relay) learn(name string, ps []parcel, results []sinks.Result) {
+	failed := false
+	for i, res := range results {
+		switch res.Outcome {
+		case sinks.Accepted:
+			r.pauses.accepted(place{name, ""})
+			r.pauses.accepted(place{name, ps[i].message.Address})
+		case sinks.Failed, sinks.Rejected:
+			r.pauses.answered(place{name, ""})
+			r.pauses.answered(place{name, ps[i].message.Address})
+		default:
+			failed = true
+		}
+	}
+	if !failed {
+		return
+	}
+	for i, res := range results {
+		if res.Outcome != sinks.Unavailable && res.Outcome != sinks.Unknown {
+			continue
+		}
+		switch res.Scope {
+		case sinks.ScopeSink:
+			r.pauses.fail(place{name, ""}, ps[i].attempt.to.text, res.Outcome, res.Err)
+		case sinks.ScopeAddress:
+			r.pauses.fail(place{name, ps[i].message.Address}, ps[i].attempt.to.text, res.Outcome, res.Err)
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
