@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 
@@ -41,11 +40,7 @@ type Server struct {
 	port     int
 	password string
 	bin      string
-	settings map[string]string
-	log      *slog.Logger
-
-	mu      sync.Mutex
-	process *process.Process // nil while the server is down
+	server   *process.Server
 }
 
 // Start starts a server and waits until it answers. Cancelling ctx ends a start, not a server that has started:
@@ -67,9 +62,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 }
 
 func prepare(ctx context.Context, o Options) (*Server, error) {
-	s := &Server{user: host.Unprivileged(), password: rand.Text(), settings: o.Settings, log: o.Logger}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	s := &Server{user: host.Unprivileged(), password: rand.Text()}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Version == "" {
 		o.Version = Version
@@ -82,7 +77,7 @@ func prepare(ctx context.Context, o Options) (*Server, error) {
 		o.Cache = dir
 	}
 	var err error
-	if s.bin, err = binaries(ctx, o.Cache, o.Version, s.log); err != nil {
+	if s.bin, err = binaries(ctx, o.Cache, o.Version, o.Logger); err != nil {
 		return nil, err
 	}
 	if s.port, err = host.Port(o.Cache); err != nil {
@@ -93,6 +88,10 @@ func prepare(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("start Postgres: %w", err)
 	}
 	s.URL = fmt.Sprintf("postgres://postgres:%s@127.0.0.1:%d/postgres?sslmode=disable", s.password, s.port)
+	s.server = &process.Server{
+		Command: s.postgres(o.Settings), Ready: s.ping,
+		Orderly: syscall.SIGINT, Crash: syscall.SIGQUIT, // Postgres: disconnect clients, or drop everything
+	}
 	return s, nil
 }
 
@@ -113,67 +112,36 @@ func (s *Server) initialize(ctx context.Context) error {
 	return os.Remove(secret)
 }
 
-// Up starts the server again after Down, on its old address and data.
-func (s *Server) Up(ctx context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process != nil {
-		return nil
-	}
-	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
-	for _, name := range slices.Sorted(maps.Keys(s.settings)) {
-		args = append(args, "-c", name+"="+s.settings[name])
-	}
-	c := s.command("postgres", args...)
-	c.Death = syscall.SIGQUIT // ends the server's own children as well
-	p, err := process.Start(c)
-	if err != nil {
-		return err
-	}
-	if err := p.Await(ctx, s.ping); err != nil {
-		p.Kill()
-		return err
-	}
-	s.process = p
-	return nil
-}
+// Up starts the server again after Down or Kill, on its old address and data.
+func (s *Server) Up(ctx context.Context) error { return s.server.Up(ctx) }
 
 // Down stops the server as an operator would, with clients cut off, and keeps its data.
-func (s *Server) Down() error { return s.end(syscall.SIGINT) }
+func (s *Server) Down() error { return s.server.Down() }
 
 // Kill stops the server as a crash would, and keeps its data.
-func (s *Server) Kill() error { return s.end(syscall.SIGQUIT) }
+func (s *Server) Kill() error { return s.server.Kill() }
 
 // Stop ends the server and removes its data. It may be called twice.
 func (s *Server) Stop() error {
 	// The data goes away, so nothing is gained by a checkpoint.
-	err := s.end(syscall.SIGQUIT)
+	err := s.server.Kill()
 	host.ReleasePort(s.port)
 	return errors.Join(err, s.folder.Remove())
 }
 
-func (s *Server) end(signal syscall.Signal) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.process
-	s.process = nil
-	return p.Stop(signal, 30*time.Second)
-}
-
-// Done is closed when the server has ended, also by itself.
-func (s *Server) Done() <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.process == nil {
-		closed := make(chan struct{})
-		close(closed)
-		return closed
-	}
-	return s.process.Done()
-}
-
 // Log returns the last lines of what the server wrote.
-func (s *Server) Log() string { return process.Tail(s.logFile()) }
+func (s *Server) Log() string { return s.server.Log() }
+
+// postgres is the command of the server itself.
+func (s *Server) postgres(settings map[string]string) process.Command {
+	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		args = append(args, "-c", name+"="+settings[name])
+	}
+	c := s.command("postgres", args...)
+	c.Death = syscall.SIGQUIT // so that it ends its own children as well
+	return c
+}
 
 func (s *Server) ping(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.URL)

@@ -1,0 +1,53 @@
+# `make` prints what there is. Tests need no settings: `make test` starts the services that they use.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
+SERVICES    = bin/services
+# Run all tests with TESTFLAGS=-run=Name or PACKAGES=./claim to narrow them down.
+PACKAGES   ?= ./...
+TESTFLAGS  ?=
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: cc $(SERVICES) ## every test against real services with the race detector, which it starts and stops
+	$(SERVICES) run -- go test -race -timeout 14m $(TESTFLAGS) $(PACKAGES)
+
+test-long: cc $(SERVICES) ## the same with a million rows and outages of three minutes
+	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
+
+test-short: ## the tests that need no service
+	go test -short $(TESTFLAGS) $(PACKAGES)
+
+services: $(SERVICES) ## start the services and keep them; prints the exports for a shell
+	@$(SERVICES) up
+
+services-down: $(SERVICES) ## stop what `make services` started
+	@$(SERVICES) down
+
+bench: $(SERVICES) ## the benchmarks, each beside its floor
+	$(SERVICES) run -- go test -run '^$$' -bench . -timeout 30m $(TESTFLAGS) $(PACKAGES)
+
+lint: ## gofmt, go vet, staticcheck
+	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "not gofmt-ed:"; echo "$$out"; exit 1; }
+	go vet $(PACKAGES)
+	go run $(STATICCHECK) $(PACKAGES)
+
+build: ## a static binary, bin/relay
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/relay ./cmd/relay
+
+# The command itself decides what is up to date; building it is quick when nothing has changed.
+$(SERVICES): FORCE
+	@go build -o $@ ./internal/services/cmd/services
+
+# The race detector needs a C compiler.
+cc:
+	@command -v "$$(go env CC)" >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
+	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
+
+.PHONY: help test test-long test-short services services-down bench lint build cc FORCE
+FORCE:

@@ -1,0 +1,71 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+)
+
+// ElasticMQ is an SQS server, with Amazon's limits enforced.
+type ElasticMQ struct {
+	*Server
+	URL string // the endpoint
+}
+
+// NewElasticMQ starts a server. It keeps queues in memory only.
+func NewElasticMQ(ctx context.Context, e *Env) (*ElasticMQ, error) {
+	jars, err := e.jars(ctx, "elasticmq-"+ElasticMQVersion, elasticMQJars)
+	if err != nil {
+		return nil, fmt.Errorf("start ElasticMQ: %w", err)
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	server, err := e.newServer(ctx, "elasticmq", 1)
+	if err != nil {
+		return nil, err
+	}
+	q := &ElasticMQ{Server: server, URL: "http://" + server.addr(0)}
+	path, err := exec.LookPath("java")
+	if err == nil {
+		err = server.write("elasticmq.conf", elasticMQConf(server.ports[0]))
+	}
+	if err != nil {
+		return nil, errors.Join(err, q.Stop())
+	}
+	q.Command = server.command("ElasticMQ", path,
+		append([]string{"-Dconfig.file=" + server.path("elasticmq.conf")}, java("256m", jars, "org.elasticmq.server.Main")...)...)
+	q.Ready = func(ctx context.Context) error { return get(ctx, q.URL+"/health", "", "") }
+	return q, q.start(ctx)
+}
+
+func elasticMQConf(port int) string {
+	return fmt.Sprintf(`include classpath("application.conf")
+node-address { protocol = http, host = "127.0.0.1", port = %[1]d, context-path = "" }
+rest-sqs { enabled = true, bind-port = %[1]d, bind-hostname = "127.0.0.1", sqs-limits = strict }
+rest-stats { enabled = false }
+`, port)
+}
+
+// get succeeds when url answers 200.
+func get(ctx context.Context, url, user, password string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if user != "" {
+		request.SetBasicAuth(user, password)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("get %s: %s", url, response.Status)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package native
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/jobrelay/relay/internal/services/host"
+	"github.com/jobrelay/relay/internal/services/process"
+)
+
+// startLimit bounds the start of one server, downloads aside; a busy machine with two cores needs a good part of it.
+const startLimit = 2 * time.Minute
+
+// Env is what the servers of one machine share.
+type Env struct {
+	Cache string       // see host.CacheDir
+	User  *host.User   // whom servers run as
+	Log   *slog.Logger // progress of downloads and installations
+}
+
+// NewEnv finds the cache folder and the user.
+func NewEnv(log *slog.Logger) (*Env, error) {
+	user := host.Unprivileged()
+	cache, err := host.CacheDir(user)
+	if err != nil {
+		return nil, err
+	}
+	return &Env{Cache: cache, User: user, Log: log}, nil
+}
+
+// Server is what every native server can do: Up, Down, Kill and Log, see process.Server.
+type Server struct {
+	*process.Server
+	env    *Env
+	folder *host.Folder
+	ports  []int
+}
+
+// newServer makes the folder and reserves the ports of a server.
+func (e *Env) newServer(ctx context.Context, name string, ports int) (*Server, error) {
+	folder, err := host.NewFolder(ctx, e.Cache, name, e.User)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	s := &Server{Server: &process.Server{}, env: e, folder: folder}
+	for range ports {
+		port, err := host.Port(e.Cache)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), s.Stop())
+		}
+		s.ports = append(s.ports, port)
+	}
+	return s, nil
+}
+
+// Stop ends the server and removes its data. It may be called twice.
+func (s *Server) Stop() error {
+	err := s.Kill()
+	host.ReleasePort(s.ports...)
+	return errors.Join(err, s.folder.Remove())
+}
+
+// start brings the server up for the first time, and cleans up when it doesn't come.
+func (s *Server) start(ctx context.Context) error {
+	if err := s.Up(ctx); err != nil {
+		return errors.Join(err, s.Stop())
+	}
+	return nil
+}
+
+// write puts a file of the server's user into the folder.
+func (s *Server) write(name, text string) error {
+	path := s.path(name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write the configuration: %w", err)
+	}
+	return s.env.User.Own(path)
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.folder.Path, name) }
+
+func (s *Server) addr(i int) string { return address(s.ports[i]) }
+
+// command runs a program in the server's folder, as its user, with nothing of our environment but the path.
+func (s *Server) command(name, path string, args ...string) process.Command {
+	return process.Command{
+		Name: name, Path: path, Args: args, Dir: s.folder.Path, User: s.env.User, Log: s.path("log"),
+		Env: []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.folder.Path, "TMPDIR=" + s.folder.Path, "LANG=C.UTF-8", "TZ=UTC"},
+	}
+}
+
+func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+
+// reachable tells whether something listens on every address.
+func reachable(ctx context.Context, addrs ...string) error {
+	for _, addr := range addrs {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		if err != nil {
+			return err
+		}
+		conn.Close()
+	}
+	return nil
+}
+
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, startLimit, fmt.Errorf("not ready within %s", startLimit))
+}

@@ -1,0 +1,136 @@
+package native
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"text/template"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/jobrelay/relay/internal/services/process"
+)
+
+// KafkaUser may log in to the SASL listener, by PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512.
+const KafkaUser = "relay"
+
+// proxiedListeners is how many tests at once can put a proxy before the shared broker.
+const proxiedListeners = 4
+
+// Kafka is a single broker in KRaft mode. Each listener is an address of its own, see server.properties.
+type Kafka struct {
+	*Server
+	Addr     string // plaintext
+	SASL     string // SASL_PLAINTEXT
+	Password string // of KafkaUser
+	TLS      string // SSL; a client certificate is asked for, and checked if there is one
+	MTLS     string // SSL; without a client certificate there's no way in
+	CA       string // file: the authority of the broker's certificate
+	Cert     string // file: a client's certificate
+	Key      string // file: its key
+	// Proxied are plaintext listeners, and Advertised, by the same index, the addresses that the broker sends their
+	// clients to: free ones, where a test may listen and forward to the listener.
+	Proxied, Advertised []string
+}
+
+var (
+	//go:embed server.properties.tmpl
+	serverProperties string
+	kafkaProperties  = template.Must(template.New("server.properties").Parse(serverProperties))
+	//go:embed log4j2.properties
+	log4jProperties string
+)
+
+// NewKafka starts a broker.
+func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
+	jars, err := e.jars(ctx, "kafka-"+KafkaVersion, kafkaJars)
+	if err != nil {
+		return nil, fmt.Errorf("start Kafka: %w", err)
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	server, err := e.newServer(ctx, "kafka", 5+2*proxiedListeners)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kafka{
+		Server: server, Addr: server.addr(0), SASL: server.addr(1), TLS: server.addr(2), MTLS: server.addr(3), Password: rand.Text(),
+		CA: server.path("ca.pem"), Cert: server.path("client.pem"), Key: server.path("client.key"),
+	}
+	for i := range proxiedListeners {
+		k.Proxied = append(k.Proxied, server.addr(5+2*i))
+		k.Advertised = append(k.Advertised, server.addr(6+2*i))
+	}
+	if err := k.prepare(ctx, jars); err != nil {
+		return nil, errors.Join(err, k.Stop())
+	}
+	return k, k.start(ctx)
+}
+
+// prepare writes the configuration and formats the data folder.
+func (k *Kafka) prepare(ctx context.Context, jars string) error {
+	path, err := exec.LookPath("java")
+	if err != nil {
+		return err
+	}
+	if err := k.configure(); err != nil {
+		return err
+	}
+	args := java("256m", jars, "kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID(), "-c", k.path("server.properties"))
+	for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
+		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, KafkaUser, k.Password))
+	}
+	if err := process.Run(ctx, k.command("format Kafka's storage", path, args...)); err != nil {
+		return err
+	}
+	k.Command = k.command("Kafka", path, append([]string{"-Dlog4j2.configurationFile=file:" + k.path("log4j2.properties")},
+		java("512m", jars, "kafka.Kafka", k.path("server.properties"))...)...)
+	k.Ready = k.ready
+	return nil
+}
+
+func (k *Kafka) configure() error {
+	certs, err := newCertificates()
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	data := struct {
+		*Kafka
+		Folder, Controller, User string
+	}{k, k.folder.Path, k.addr(4), KafkaUser}
+	if err := kafkaProperties.Execute(&text, data); err != nil {
+		return fmt.Errorf("write Kafka's configuration: %w", err)
+	}
+	return errors.Join(
+		k.write("server.properties", text.String()), k.write("log4j2.properties", log4jProperties),
+		k.write("keystore.pem", certs.serverKey+certs.server), k.write("ca.pem", certs.authority),
+		k.write("client.pem", certs.client), k.write("client.key", certs.clientKey))
+}
+
+// ready asks for the brokers: the listener opens a little before the broker has joined its own cluster.
+func (k *Kafka) ready(ctx context.Context) error {
+	conn, err := kafka.DialContext(ctx, "tcp", k.Addr)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	brokers, err := conn.Brokers()
+	if err == nil && len(brokers) == 0 {
+		err = errors.New("no broker has registered")
+	}
+	return errors.Join(err, reachable(ctx, append([]string{k.SASL, k.TLS, k.MTLS}, k.Proxied...)...))
+}
+
+// clusterID makes an id as Kafka writes them: 16 bytes in URL-safe base64, which must not look like an option.
+func clusterID() string {
+	id := make([]byte, 16)
+	rand.Read(id)
+	id[0] &= 0x7f
+	return base64.RawURLEncoding.EncodeToString(id)
+}
