@@ -1,0 +1,16 @@
+package migrations
+
+import "errors"
+
+var (
+	// ErrNotMigrated says that the table doesn't exist, or lacks steps that this version needs.
+	ErrNotMigrated = errors.New("the schema is not migrated")
+	// ErrTooNew says that the schema comes from a newer version that no longer supports this one.
+	ErrTooNew = errors.New("the schema is too new")
+	// ErrNotAdoptable says that the table that exists can't be taken over as it is; nothing was changed.
+	ErrNotAdoptable = errors.New("the table can't be adopted")
+	// ErrWouldLoseData says that a step down would lose rows or values, and DropData wasn't set; nothing was changed.
+	ErrWouldLoseData = errors.New("data would be lost")
+	// ErrBusy says that other sessions held the table for too long; what was done so far stays, and Up goes on from there.
+	ErrBusy = errors.New("the table is busy")
+)

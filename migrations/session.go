@@ -1,0 +1,200 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+const (
+	// patience is how long one step tries to get its lock before Up gives up. What was done so far stays.
+	patience = 10 * time.Minute
+	// lockRetry is the first pause between two tries, doubled up to lockRetryMax: each try may hold others up for 100 ms,
+	// so they get twice as much in between.
+	lockRetry    = 200 * time.Millisecond
+	lockRetryMax = 5 * time.Second
+	// lockPing keeps the session that holds the advisory lock from looking idle, and notices when it's gone.
+	lockPing = 15 * time.Second
+)
+
+// SQLSTATEs that mean: try again.
+const (
+	lockNotAvailable = "55P03"
+	deadlockDetected = "40P01"
+	wouldLoseData    = "RL001" // raised by the steps themselves
+)
+
+// session is one run of a command: its own few connections, set up so that nobody waits for them long.
+type session struct {
+	db       *sql.DB
+	log      *slog.Logger
+	patience time.Duration
+}
+
+// open prepares connections; nothing is sent yet.
+func open(cfg *pgx.ConnConfig, log *slog.Logger) *session {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c := cfg.Copy()
+	// Prepared statements would fail behind a pooler, and nothing here runs twice.
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "relay migrate"
+	}
+	c.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { log.Info(n.Message) }
+	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, query("session"))
+		return err
+	}))
+	db.SetMaxOpenConns(4) // the lock, goose, a step in Go, a look at what holds us up
+	return &session{db: db, log: log, patience: patience}
+}
+
+func (s *session) close() { s.db.Close() }
+
+// locked runs fn while this session holds the advisory lock of the schema. It asks for the lock again and again rather
+// than waiting in one statement: a statement that waits holds a snapshot, and an index build elsewhere waits for that.
+func (s *session) locked(ctx context.Context, n names, fn func(context.Context) error) (err error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	if err := s.lock(ctx, conn, n); err != nil {
+		return fmt.Errorf("take the migration lock of schema %s: %w", n.schema, err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		keep(ctx, conn, stop, cancel)
+	}()
+	defer func() {
+		close(stop)
+		<-done
+		cancel(nil)
+		// Closing the session gives the lock back as well; this makes it immediate.
+		free, stop := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+		defer stop()
+		_, _ = conn.ExecContext(free, `SELECT pg_advisory_unlock_all()`)
+	}()
+	if err := fn(ctx); err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			return fmt.Errorf("%w: %w", err, cause)
+		}
+		return err
+	}
+	return nil
+}
+
+func (s *session) lock(ctx context.Context, conn *sql.Conn, n names) error {
+	for waited := false; ; waited = true {
+		var ok bool
+		err := conn.QueryRowContext(ctx, `SELECT pg_try_advisory_lock(hashtextextended($1, 0))`, "relay migrate "+n.schema).Scan(&ok)
+		if ok || err != nil {
+			return err
+		}
+		if !waited {
+			s.log.Info("another migration of this schema is running, waiting for it", "schema", n.schema)
+		}
+		if err := sleep(ctx, lockRetry); err != nil {
+			return err
+		}
+	}
+}
+
+// keep pings the session that holds the lock, and cancels the work when it is gone: somebody else may hold it then.
+func keep(ctx context.Context, conn *sql.Conn, stop <-chan struct{}, cancel context.CancelCauseFunc) {
+	t := time.NewTicker(lockPing)
+	defer t.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			if err := conn.PingContext(ctx); err != nil {
+				cancel(fmt.Errorf("the session that holds the migration lock is gone: %w", err))
+				return
+			}
+		}
+	}
+}
+
+// patiently runs fn again while the table is held by others, and says who holds it.
+func (s *session) patiently(ctx context.Context, n names, what string, fn func(context.Context) error) error {
+	start, pause := time.Now(), lockRetry
+	for try := 1; ; try++ {
+		err := fn(ctx)
+		if !held(err) {
+			return err
+		}
+		by := s.blockers(ctx, n)
+		if time.Since(start) > s.patience {
+			return fmt.Errorf("%s: %w: %s has been held for %s%s: end that session or try later, what is done stays: %w",
+				what, ErrBusy, n, s.patience, by, err)
+		}
+		if try >= 5 {
+			s.log.Warn("the table is held by others, trying again", "table", n.String(), "step", what, "attempt", try, "held", by)
+		}
+		if err := sleep(ctx, pause+rand.N(pause/2)); err != nil {
+			return err
+		}
+		pause = min(2*pause, lockRetryMax)
+	}
+}
+
+func held(err error) bool {
+	code := sqlState(err)
+	return code == lockNotAvailable || code == deadlockDetected
+}
+
+func sqlState(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// blockers describes who holds the table; a best effort, empty when it can't be told.
+func (s *session) blockers(ctx context.Context, n names) string {
+	rows, err := s.db.QueryContext(ctx, query("blockers"), n.quoted())
+	if err != nil {
+		return ""
+	}
+	out := ""
+	_ = each(rows, func() error {
+		var pid int
+		var app, state string
+		var age float64
+		if err := rows.Scan(&pid, &app, &state, &age); err != nil {
+			return err
+		}
+		out += fmt.Sprintf(" by pid %d (%s, %s, transaction of %.0f s)", pid, app, state, age)
+		return nil
+	})
+	return out
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,111 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Step is one migration.
+type Step struct {
+	Version   int64
+	Name      string
+	AppliedAt time.Time // zero: pending
+}
+
+// Status lists the steps that this version knows, in their order, and those of a newer version that were applied. It
+// changes nothing and takes no lock.
+func Status(ctx context.Context, db *pgx.ConnConfig, o Options) ([]Step, error) {
+	s, err := look(ctx, db, o)
+	if err != nil {
+		return nil, fmt.Errorf("migrate status: %w", err)
+	}
+	var steps []Step
+	for _, v := range stepVersions() {
+		steps = append(steps, Step{Version: v, Name: stepNames[v]})
+	}
+	for _, r := range s.applied {
+		switch {
+		case r.version == 0:
+		case r.version <= latest:
+			steps[r.version-1].AppliedAt = r.at
+		default:
+			steps = append(steps, Step{Version: r.version, Name: "of a newer version", AppliedAt: r.at})
+		}
+	}
+	return steps, nil
+}
+
+// look reads the state and lets go of the database.
+func look(ctx context.Context, db *pgx.ConnConfig, o Options) (state, error) {
+	n, err := o.parse()
+	if err != nil {
+		return state{}, err
+	}
+	s := open(db, o.Log)
+	defer s.close()
+	if n, err = resolve(ctx, s.db, n); err != nil {
+		return state{}, err
+	}
+	return inspect(ctx, s.db, n)
+}
+
+// Querier is the part of pgx that Check needs: a connection, a pool or a transaction.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Check returns nil when a relay of this version can work with the table, named as in [Options]. Otherwise the error is
+// ErrNotMigrated or ErrTooNew and says what to do, or it is what kept it from looking. A newer schema is fine when it
+// says that it supports this version, so that a rollback of the relay can start.
+func Check(ctx context.Context, conn Querier, table string) error {
+	n, err := Options{Table: table}.parse()
+	if err != nil {
+		return fmt.Errorf("check the schema: %w", err)
+	}
+	var schema *string
+	if n.schema == "" {
+		if err := conn.QueryRow(ctx, query("resolve"), n.quoted()).Scan(&schema); err != nil {
+			return fmt.Errorf("check the schema of %s: %w", n, err)
+		}
+		if schema == nil {
+			return fmt.Errorf("%w: no schema of the search_path exists: create one, then run `relay migrate up`", ErrNotMigrated)
+		}
+		n.schema = *schema
+	}
+	var table_, bookkeeping, schema_ bool
+	if err := conn.QueryRow(ctx, query("exists"), n.schema, n.quoted(), n.in(bookkeepingTable)).Scan(&schema_, &table_, &bookkeeping); err != nil {
+		return fmt.Errorf("check the schema of %s: %w", n, err)
+	}
+	if !table_ {
+		return fmt.Errorf("%w: there is no table %s: run `relay migrate up`", ErrNotMigrated, n)
+	}
+	if !bookkeeping {
+		return fmt.Errorf("%w: table %s was not made or adopted by relay: run `relay migrate up`", ErrNotMigrated, n)
+	}
+	return checkVersion(ctx, conn, n)
+}
+
+func checkVersion(ctx context.Context, conn Querier, n names) error {
+	var version, supports int64
+	var owner string
+	err := conn.QueryRow(ctx, `SELECT max(version), coalesce(max(supports) FILTER (WHERE version > $1), 0),
+    coalesce(max(detail->>'table') FILTER (WHERE version = 0), '') FROM `+n.in(bookkeepingTable)+` HAVING count(*) > 0`, int64(latest)).
+		Scan(&version, &supports, &owner)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+	case err != nil:
+		return fmt.Errorf("check the schema of %s: %w", n, err)
+	}
+	if owner != "" && owner != n.table {
+		return fmt.Errorf("%w: schema %s serves table %s, not %s: put the other one in a schema of its own", ErrNotMigrated, n.schema, owner, n.table)
+	}
+	if version < latest {
+		return fmt.Errorf("%w: %s is at version %d, this relay needs %d: run `relay migrate up`", ErrNotMigrated, n, version, latest)
+	}
+	return tooNew(n, version, supports)
+}
