@@ -48,8 +48,7 @@ func NewFolder(ctx context.Context, cache, name string, user *User) (*Folder, er
 // Remove deletes the folder and gives up its lock.
 func (f *Folder) Remove() error {
 	err := os.RemoveAll(f.Path)
-	os.Remove(f.Path + ".lock")
-	f.lock.Release()
+	f.lock.Remove()
 	return err
 }
 
@@ -73,7 +72,6 @@ func sweep(run string) {
 			continue
 		}
 		os.RemoveAll(strings.TrimSuffix(path, ".lock"))
-		os.Remove(path)
-		lock.Release()
+		lock.Remove()
 	}
 }

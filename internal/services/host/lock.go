@@ -65,3 +65,9 @@ func (l *Lock) Release() {
 		l.file.Close()
 	}
 }
+
+// Remove removes the lock's file and gives the lock up.
+func (l *Lock) Remove() {
+	os.Remove(l.file.Name())
+	l.Release()
+}

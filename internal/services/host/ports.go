@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -49,8 +48,7 @@ func ReleasePort(ports ...int) {
 	defer reserved.Unlock()
 	for _, port := range ports {
 		if lock := reserved.locks[port]; lock != nil {
-			os.Remove(lock.file.Name())
-			lock.Release()
+			lock.Remove()
 			delete(reserved.locks, port)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 // ElasticMQ is an SQS server, with Amazon's limits enforced.
 type ElasticMQ struct {
 	*Server
-	URL string // the endpoint
+	Addr string // host:port
+	URL  string // the endpoint
 }
 
 // NewElasticMQ starts a server. It keeps queues in memory only.
@@ -26,7 +27,7 @@ func NewElasticMQ(ctx context.Context, e *Env) (*ElasticMQ, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &ElasticMQ{Server: server, URL: "http://" + server.addr(0)}
+	q := &ElasticMQ{Server: server, Addr: server.addr(0), URL: "http://" + server.addr(0)}
 	path, err := exec.LookPath("java")
 	if err == nil {
 		err = server.write("elasticmq.conf", elasticMQConf(server.ports[0]))

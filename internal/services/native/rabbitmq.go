@@ -20,7 +20,8 @@ import (
 // RabbitMQ is a node of its own beside any that the system runs, with its own port mapper.
 type RabbitMQ struct {
 	*Server
-	URL  string // amqp:, user guest
+	Addr string // plaintext AMQP, host:port
+	URL  string // the same as amqp:, user guest
 	TLS  string // amqps:, user guest
 	CA   string // file: the authority of the node's certificate
 	Mgmt string // the management API, user and password in the URL
@@ -46,7 +47,7 @@ func NewRabbitMQ(ctx context.Context, e *Env) (*RabbitMQ, error) {
 		return nil, err
 	}
 	r := &RabbitMQ{
-		Server: server, sbin: sbin, CA: server.path("ca.pem"), Ctl: server.path("rabbitmqctl"),
+		Server: server, sbin: sbin, CA: server.path("ca.pem"), Ctl: server.path("rabbitmqctl"), Addr: server.addr(0),
 		URL: "amqp://guest:guest@" + server.addr(0) + "/", TLS: "amqps://guest:guest@" + server.addr(1) + "/",
 		Mgmt: "http://guest:guest@" + server.addr(2),
 	}
