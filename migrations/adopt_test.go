@@ -1,0 +1,84 @@
+package migrations_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/migrations"
+)
+
+// longestWait is five times what a statement of an old worker may wait: the tests' machine is shared.
+const longestWait = 5 * 200 * time.Millisecond
+
+func TestAdoptWhileOldWorkersRun(t *testing.T) {
+	onEach(t, func(t *testing.T, server string) {
+		adoptWhileOldWorkersRun(t, testdb.LegacyOn(t, server, 50_000))
+	})
+}
+
+func TestAdoptAMillionRows(t *testing.T) {
+	if os.Getenv("RELAY_TEST_LONG") == "" {
+		return // `make test-long` sets it
+	}
+	onEach(t, func(t *testing.T, server string) {
+		adoptWhileOldWorkersRun(t, testdb.LegacyOn(t, server, 1_000_000))
+	})
+}
+
+const legacyRow = `md5(concat_ws('|', id, kind, payload, status, run_at, attempts, max_attempts, leased_until, coalesce(last_error, 'NULL')))`
+
+func adoptWhileOldWorkersRun(t *testing.T, db *testdb.DB) {
+	db.Exec(t, `CREATE TABLE before AS SELECT id, status, `+legacyRow+` AS row FROM jobs`)
+	w := testdb.OldWorkers(t, db, 3)
+	worked := func() bool { _, _, n := w.Counts(); return n >= 20 }
+	waitFor(t, "old workers at work", worked)
+	start := time.Now()
+	db.Migrate(t, migrations.Options{})
+	took := time.Since(start)
+	_, _, n := w.Counts()
+	waitFor(t, "old workers at work after it", func() bool { _, _, m := w.Counts(); return m >= n+20 })
+	w.Stop()
+	t.Logf("migrated in %s; old workers completed %d, retried %d, reaped %d, inserted %d; longest statement %s: %s",
+		took, w.Done, w.Retried, w.Reaped, w.Inserted, w.LongestWait, w.LongestSQL)
+
+	if len(w.Errors) > 0 {
+		t.Errorf("old workers got %d errors, the first: %v", len(w.Errors), w.Errors[0])
+	}
+	if w.LongestWait > longestWait {
+		t.Errorf("an old worker waited %s for %q, at most %s is allowed", w.LongestWait, w.LongestSQL, longestWait)
+	}
+	// What was done or dead nobody touches; what was ready or running only old workers, and only those they claimed or reaped.
+	changed := `SELECT count(*) FROM before b LEFT JOIN jobs j USING (id)
+WHERE (b.status IN ('done', 'dead') OR NOT b.id = ANY ($1) AND b.status <> 'running') AND b.row IS DISTINCT FROM ` + legacyRowOf("j")
+	if got := testdb.One[int](t, db, changed, w.Touched); got != 0 {
+		t.Errorf("rows that changed though no old worker touched them: got %d, want 0", got)
+	}
+	wrong := `SELECT count(*) FROM jobs WHERE (status IN ('done', 'dead')) <> (finished_at IS NOT NULL)`
+	if got := testdb.One[int](t, db, wrong); got != 0 {
+		t.Errorf("rows whose finished_at doesn't fit their status: got %d, want 0", got)
+	}
+	if got := testdb.One[int](t, db, `SELECT count(*) FROM jobs j JOIN before b USING (id) WHERE created_at IS NOT NULL`); got != 0 {
+		t.Errorf("old rows with a made-up created_at: got %d, want 0", got)
+	}
+	fresh := testdb.New(t)
+	sameShape(t, without(shape(t, db), "jobs_status_check", "_ready_idx", "_running_idx", "column before"), shape(t, fresh))
+	if err := migrations.Check(t.Context(), db.Pool, db.Table); err != nil {
+		t.Errorf("check after adoption: %v", err)
+	}
+}
+
+func legacyRowOf(alias string) string {
+	return `md5(concat_ws('|', ` + alias + `.id, ` + alias + `.kind, ` + alias + `.payload, ` + alias + `.status, ` + alias + `.run_at, ` +
+		alias + `.attempts, ` + alias + `.max_attempts, ` + alias + `.leased_until, coalesce(` + alias + `.last_error, 'NULL')))`
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s for %s", what)
+		}
+	}
+}
