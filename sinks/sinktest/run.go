@@ -12,14 +12,16 @@ import (
 	"github.com/jobrelay/relay/sinks"
 )
 
-// How long the suite waits. None of these is slept through: they only bound what never comes.
+// patience is the deadline of what should succeed. It only bounds what never comes.
+var patience = 30 * time.Second
+
+// How long the suite waits otherwise.
 const (
-	patience = 30 * time.Second       // deadline of a call that should succeed
-	short    = time.Second            // deadline of a call that can't
-	late     = 2 * time.Second        // how long after its deadline a call may return: the contract's second, and one for a busy machine
-	settle   = 5 * time.Second        // for goroutines to end once nobody needs them
-	tick     = 10 * time.Millisecond  // between two looks at a condition
-	pause    = 100 * time.Millisecond // between two tries while a broker comes back
+	short  = time.Second            // deadline of a call that can't
+	late   = 2 * time.Second        // how long after its deadline a call may return: the contract's second, and one for a busy machine
+	settle = 5 * time.Second        // for goroutines to end once nobody needs them
+	tick   = 10 * time.Millisecond  // between two looks at a condition
+	pause  = 100 * time.Millisecond // between two tries while a broker comes back
 )
 
 // Run runs the whole suite: one parallel subtest for each promise.
@@ -176,7 +178,8 @@ func goroutines(name string) []string {
 	_ = pprof.Lookup("goroutine").WriteTo(&b, 1)
 	mark := fmt.Sprintf("%q:%q", label, name)
 	var found []string
-	for stack := range strings.SplitSeq(b.String(), "\n\n") {
+	_, stacks, _ := strings.Cut(b.String(), "\n") // after the line with the total
+	for stack := range strings.SplitSeq(stacks, "\n\n") {
 		if strings.Contains(stack, mark) {
 			found = append(found, stack)
 		}
