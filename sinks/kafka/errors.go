@@ -1,0 +1,16 @@
+package kafka
+
+import "errors"
+
+var (
+	// errClosed is why calls end when the sink closes.
+	errClosed = errors.New("the sink is closed")
+	// errTimeout is a deadline that passed.
+	errTimeout = errors.New("no answer in time")
+	// errCut is a connection that the broker closed where an answer was due.
+	errCut = errors.New("the broker closed the connection")
+	// errExpectsTLS is a TLS alert where Kafka's reply was due.
+	errExpectsTLS = errors.New("the broker expects TLS")
+	// errSkipped is why a message was not sent after an earlier one of its partition had failed.
+	errSkipped = errors.New("not sent, to keep the order behind a message that failed")
+)

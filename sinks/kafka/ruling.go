@@ -1,0 +1,99 @@
+package kafka
+
+import (
+	"fmt"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/jobrelay/relay/sinks"
+)
+
+// ruling is what an error code for a partition means for the messages sent there.
+type ruling struct {
+	outcome sinks.Outcome
+	scope   sinks.Scope
+	moved   bool   // nothing was appended and another broker may take it: ask who leads, send once more
+	narrow  bool   // the batch was refused as a whole, maybe because of some of it: find out which
+	hint    string // what an operator can do
+}
+
+var (
+	unavailable = ruling{outcome: sinks.Unavailable, scope: sinks.ScopeAddress}
+	moved       = ruling{outcome: sinks.Unavailable, scope: sinks.ScopeAddress, moved: true}
+	unknown     = ruling{outcome: sinks.Unknown, scope: sinks.ScopeAddress}
+	sinkDown    = ruling{outcome: sinks.Unavailable, scope: sinks.ScopeSink}
+	refused     = ruling{outcome: sinks.Rejected, narrow: true}
+	failed      = ruling{outcome: sinks.Failed, narrow: true}
+)
+
+// rulings by code. What isn't here may have been appended for all we know, and is unknown.
+var rulings = map[kafkago.Error]ruling{
+	// Appended at the leader, without the word of the replicas.
+	kafkago.RequestTimedOut:              unknown,
+	kafkago.NotEnoughReplicasAfterAppend: unknown,
+
+	// Not appended: this broker doesn't lead the partition, or not yet.
+	kafkago.UnknownTopicOrPartition: moved,
+	kafkago.LeaderNotAvailable:      moved,
+	kafkago.NotLeaderForPartition:   moved,
+	kafkago.BrokerNotAvailable:      moved,
+	kafkago.ReplicaNotAvailable:     moved,
+	kafkago.ListenerNotFound:        moved,
+	kafkago.FencedLeaderEpoch:       moved,
+	kafkago.UnknownLeaderEpoch:      moved,
+	kafkago.UnknownTopicID:          moved,
+	kafkago.InconsistentTopicID:     moved,
+
+	// Not appended: something must change at the topic or in the settings first.
+	kafkago.NotEnoughReplicas:           unavailable,
+	kafkago.TopicAuthorizationFailed:    unavailable.with("the user needs Describe and Write on the topic"),
+	kafkago.UnsupportedForMessageFormat: unavailable,
+	kafkago.UnsupportedCompressionType:  unavailable.with("choose another COMPRESSION"),
+	// The timestamp is the time of sending, so it can't be the message that is wrong.
+	kafkago.InvalidTimestamp: unavailable.with("the clocks of relay and broker differ by more than the topic's message.timestamp.before.max.ms or message.timestamp.after.max.ms"),
+
+	kafkago.ThrottlingQuotaExceeded:    sinkDown,
+	kafkago.ClusterAuthorizationFailed: sinkDown,
+	kafkago.SASLAuthenticationFailed:   sinkDown,
+	kafkago.UnsupportedSASLMechanism:   sinkDown,
+	kafkago.IllegalSASLState:           sinkDown,
+	kafkago.UnsupportedVersion:         sinkDown,
+	kafkago.InvalidRequiredAcks:        sinkDown,
+
+	// Not appended, because of at least one of the batch.
+	kafkago.MessageSizeTooLarge: refused,
+	kafkago.RecordListTooLarge:  refused,
+	kafkago.InvalidRecord:       refused,
+	kafkago.InvalidTopic:        {outcome: sinks.Rejected}, // each of them has this topic
+	// Not appended, and it isn't said whether a message, the network or the relay is to blame.
+	kafkago.InvalidMessage:  failed,
+	kafkago.InvalidRequest:  failed,
+	kafkago.PolicyViolation: failed,
+}
+
+func (r ruling) with(hint string) ruling {
+	r.hint = hint
+	return r
+}
+
+// ruleOn returns the ruling on a code, and the error with the broker's words.
+func ruleOn(code int16, message string) (ruling, error) {
+	r, ok := rulings[kafkago.Error(code)]
+	if !ok {
+		r = unknown
+	}
+	err := codeError(code, message)
+	if r.hint != "" {
+		err = fmt.Errorf("%w: %s", err, r.hint)
+	}
+	return r, err
+}
+
+// codeError is Kafka's code, its meaning and what else the broker said.
+func codeError(code int16, message string) error {
+	err := kafkago.Error(code)
+	if message == "" || message == err.Description() {
+		return err
+	}
+	return fmt.Errorf("%w: %.300s", err, message)
+}
