@@ -28,7 +28,13 @@ type proxied struct {
 // NewProxy listens on a free port and passes everything to target (host:port) until t ends.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return NewProxyAt(t, "127.0.0.1:0", target)
+}
+
+// NewProxyAt listens on an address that the broker tells its clients to come back to.
+func NewProxyAt(t testing.TB, addr, target string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatalf("proxy: %v", err)
 	}
