@@ -22,6 +22,8 @@ type Lease struct {
 	RunAt       time.Time
 	CreatedAt   time.Time // zero when NULL
 	Until       time.Time // the lease's end by this process's clock, on the safe side
+	// Fault says which column couldn't be read, if any: the job can't be sent as it is and is to be settled Dead.
+	Fault error
 }
 
 // Size is what the lease counts against the batch's bytes.

@@ -1,0 +1,162 @@
+package claim
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Claim takes due jobs for one worker: at most BatchSize rows and BatchBytes bytes, kinds sharing fairly, the larger
+// priority first within a kind, sorted by id. gate is asked once per known pair. No rows and no error: nothing is due
+// as far as the floors tell; the sweep covers the rest. It is one round trip and one short transaction. After an
+// error nothing is claimed, or what was claimed ends with its lease.
+func (q *Queue) Claim(ctx context.Context, gate func(Pair) Gate) ([]Lease, error) {
+	if err := q.discover(ctx); err != nil {
+		return nil, fmt.Errorf("claim: %w", err)
+	}
+	for {
+		p := q.plan(q.ask(gate))
+		if len(p.branches) == 0 {
+			return nil, nil
+		}
+		taken, err := q.s.take(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("claim: %w", err)
+		}
+		q.learn(p, taken)
+		// Empty although pairs were left out: they were behind one that had plenty and has no more.
+		if len(taken.leases) > 0 || !p.partial {
+			slices.SortFunc(taken.leases, func(a, b Lease) int { return compareIDs(a.ID, b.ID) })
+			return taken.leases, nil
+		}
+	}
+}
+
+// ask calls gate for each pair, without holding the lock: gate belongs to the caller.
+func (q *Queue) ask(gate func(Pair) Gate) map[Pair]Gate {
+	q.mu.Lock()
+	pairs := q.all()
+	q.mu.Unlock()
+	gates := make(map[Pair]Gate, len(pairs))
+	for _, p := range pairs {
+		gates[p.Pair] = gate(p.Pair)
+	}
+	return gates
+}
+
+// taken is what a claim brought.
+type taken struct {
+	leases []Lease
+	at     point // the database's clock
+	locked int   // rows that were locked: more than leases when the bytes cut the batch
+}
+
+// take runs the claim. It isn't sent again when the connection breaks: nobody knows whether it took anything.
+func (s *Store) take(ctx context.Context, p plan) (taken, error) {
+	token, err := newToken()
+	if err != nil {
+		return taken{}, err
+	}
+	var t taken
+	until := time.Now().Add(s.opt.Lease)
+	args := append(p.args(), s.opt.BatchBytes, s.opt.Lease.Microseconds(), token)
+	err = s.transaction(ctx, func(b *pgx.Batch) {
+		b.Queue(s.sql.claimSettings, s.timeout()).QueryRow(func(row pgx.Row) error {
+			var at time.Time
+			err := row.Scan(&at, nil)
+			t.at = pointAt(at)
+			return err
+		})
+		b.Queue(s.sql.claim, args...).Query(func(rows pgx.Rows) error {
+			t.leases, t.locked = readLeases(rows, p.rows, token, until)
+			return rows.Err()
+		})
+	})
+	if err != nil {
+		return taken{}, err
+	}
+	return t, nil
+}
+
+// newToken draws the proof of one claim: 63 random bits are never drawn twice, and ask nothing of the database.
+func newToken() (int64, error) {
+	var b [8]byte
+	if _, err := rand.Read(b[:]); err != nil {
+		return 0, fmt.Errorf("token: %w", err)
+	}
+	token := int64(binary.BigEndian.Uint64(b[:]) >> 1)
+	if token == 0 {
+		return 0, errors.New("token: no randomness")
+	}
+	return token, nil
+}
+
+// learn moves the floors after a claim. Only what lies before the end of the walk was looked at whole: the walk ends at
+// the last pair that gave rows when the batch was full or its bytes were cut.
+func (q *Queue) learn(p plan, t taken) {
+	got, last, bytes := tally(t.leases)
+	end := len(p.branches)
+	if t.locked >= p.rows || t.locked > len(t.leases) {
+		for end > 0 && got[p.branches[end-1].Pair] == 0 {
+			end--
+		}
+	}
+	ended := end < len(p.branches) || t.locked >= p.rows || t.locked > len(t.leases)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i, b := range p.branches[:end] {
+		n := got[b.Pair]
+		b.pair.taken += n
+		horizon := t.at.back(q.lag(b.pair))
+		if n < b.most && !(ended && i == end-1) {
+			b.pair.hot = false
+			b.pair.raise(horizon, b.moved)
+			continue
+		}
+		b.pair.hot = true
+		b.pair.raise(lower(last[b.Pair], horizon), b.moved)
+	}
+	now := time.Now()
+	for _, b := range p.branches {
+		b.pair.asked = now
+	}
+	for k, s := range bytes {
+		if kind := q.kinds[k]; kind != nil {
+			kind.size += (float64(s.bytes)/float64(s.rows) - kind.size) / 2
+		}
+	}
+}
+
+type size struct{ rows, bytes int }
+
+// tally counts the leases by pair, finds the last place of each pair, and sums the bytes by kind.
+func tally(leases []Lease) (got map[Pair]int, last map[Pair]point, bytes map[string]size) {
+	got, last, bytes = map[Pair]int{}, map[Pair]point{}, map[string]size{}
+	for i := range leases {
+		l := &leases[i]
+		at := Pair{l.Kind, l.Priority}
+		got[at]++
+		if p := (point{l.RunAt.UnixMicro(), l.ID}); got[at] == 1 || last[at].less(p) {
+			last[at] = p
+		}
+		s := bytes[l.Kind]
+		bytes[l.Kind] = size{s.rows + 1, s.bytes + l.Size()}
+	}
+	return got, last, bytes
+}
+
+func compareIDs(a, b int64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,51 @@
+-- Takes due jobs under a lease.
+--
+-- One LATERAL branch for each (kind, priority) pair keeps each a pure walk of the pending index, and LIMIT counts what
+-- is locked, under any plan. MATERIALIZED, and `= ANY (ARRAY (…))` in the UPDATE: `IN (SELECT … LIMIT …)` may be run
+-- again for each row and take more than the limit, `UPDATE … FROM next` becomes a hash join over the table.
+-- `status <> ALL`, not `= 'ready'`: else an adopted table's old index fits the predicate, and the planner walks that
+-- one, past everybody else's rows. statement_timestamp(), as clock_timestamp() can't be an index condition. OFFSET 0
+-- keeps the share a lookup for each pair rather than for each row. payload is measured above the lock, not for rows
+-- that were skipped.
+--
+-- $1–$6 a pair each: kind, priority, floor (run_at, id), most rows, open destinations as an array literal or ''
+-- $7 most rows in all   $8 most bytes   $9 lease in microseconds   $10 token
+WITH next AS MATERIALIZED (
+    SELECT p.ord, d.id, d.run_at,
+           coalesce(octet_length(d.payload::text), 0) + coalesce(octet_length(d.body), 0)
+             + coalesce(octet_length(d.headers::text), 0) AS bytes
+    FROM unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::integer[], $6::text[])
+           WITH ORDINALITY AS p (kind, priority, floor_at, floor_id, most, lacking, ord)
+    CROSS JOIN LATERAL (
+        SELECT k.share FROM :relay_kinds AS k WHERE k.kind = p.kind AND k.share > 0 OFFSET 0
+    ) AS s
+    CROSS JOIN LATERAL (
+        SELECT j.id, j.run_at, j.payload, j.body, j.headers
+        FROM :jobs AS j
+        WHERE j.finished_at IS NULL
+          AND j.status <> ALL ('{running,done,dead}')
+          AND j.kind = p.kind
+          AND j.priority = p.priority
+          AND (j.run_at, j.id) > (p.floor_at, p.floor_id)
+          AND j.run_at <= statement_timestamp()
+          AND (s.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
+          AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+        ORDER BY j.run_at, j.id
+        LIMIT p.most
+        FOR UPDATE OF j SKIP LOCKED
+    ) AS d
+    ORDER BY p.ord
+    LIMIT $7::integer
+), sized AS (
+    SELECT id, row_number() OVER w AS n, sum(bytes) OVER w AS total
+    FROM next
+    WINDOW w AS (ORDER BY ord, run_at, id ROWS UNBOUNDED PRECEDING)
+)
+UPDATE :jobs AS j
+SET status = 'running',
+    attempts = least(j.attempts, 2147483646) + 1,
+    leased_until = statement_timestamp() + $9::bigint * interval '1 microsecond',
+    lease_token = $10::bigint
+WHERE j.id = ANY (ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $8::bigint))
+RETURNING j.id, j.kind, j.key, j.priority, j.payload::text, j.body, j.headers::text, j.attempts, j.max_attempts,
+          j.alone, j.delivered, j.replay_of, j.run_at, j.created_at, (SELECT count(*) FROM next)

@@ -1,0 +1,143 @@
+package claim
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// How long a pair is remembered after its last job, how often new ones are looked for, and how much of the time that
+// may take.
+const (
+	pairsKept     = 10 * time.Minute
+	pairsEvery    = time.Second
+	pairsSeldom   = 10 * time.Second
+	pairsFraction = 20
+)
+
+// discover looks for pairs and writes the rows of new kinds, unless that was done lately. The first claim does it, then
+// sweeps do.
+func (q *Queue) discover(ctx context.Context) error {
+	q.mu.Lock()
+	known := q.discovered
+	q.mu.Unlock()
+	if known {
+		return nil
+	}
+	q.sweeping.Lock()
+	defer q.sweeping.Unlock()
+	if !q.sweeper.pairsRead.IsZero() {
+		return nil
+	}
+	return q.refresh(ctx)
+}
+
+// refresh reads the pairs when it is time, and the shares. Called under sweeping.
+func (q *Queue) refresh(ctx context.Context) error {
+	if time.Since(q.sweeper.pairsRead) >= q.sweeper.pairsPause {
+		if err := q.readPairs(ctx); err != nil {
+			return err
+		}
+	}
+	return q.readShares(ctx)
+}
+
+// readPairs runs the skip scan. Where a held snapshot makes it slow it runs less often.
+func (q *Queue) readPairs(ctx context.Context) error {
+	start := time.Now()
+	var found []Pair
+	err := q.s.transaction(ctx, func(b *pgx.Batch) {
+		b.Queue(q.s.sql.claimSettings, q.s.timeout())
+		b.Queue(q.s.sql.pairs).Query(func(rows pgx.Rows) (err error) {
+			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Pair])
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	found = slices.DeleteFunc(found, func(p Pair) bool { return !q.serves(p.Kind) })
+	q.sweeper.pairsRead = time.Now()
+	q.sweeper.pairsPause = min(max(pairsFraction*time.Since(start), pairsEvery*9/10), pairsSeldom*9/10)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, p := range found {
+		q.know(p).seen = q.sweeper.pairsRead
+	}
+	q.forget(q.sweeper.pairsRead.Add(-pairsKept))
+	return nil
+}
+
+// forget drops the pairs that haven't been seen for long. Called under mu.
+func (q *Queue) forget(since time.Time) {
+	q.list = slices.DeleteFunc(q.list, func(k *kind) bool {
+		k.pairs = slices.DeleteFunc(k.pairs, func(p *pair) bool { return !p.pinned && p.seen.Before(since) })
+		if len(k.pairs) == 0 {
+			delete(q.kinds, k.name)
+		}
+		return len(k.pairs) == 0
+	})
+}
+
+// readShares writes the row of each new kind, and clears the floors of kinds whose share has changed: jobs that were
+// stepped over may be ours now.
+func (q *Queue) readShares(ctx context.Context) error {
+	shares, err := q.s.shares(ctx)
+	if err != nil {
+		return err
+	}
+	q.mu.Lock()
+	var missing []string
+	for _, k := range q.list {
+		if _, ok := shares[k.name]; !ok {
+			missing = append(missing, k.name)
+		}
+	}
+	q.mu.Unlock()
+	if len(missing) > 0 {
+		if err := q.register(ctx, missing); err != nil {
+			return err
+		}
+		if shares, err = q.s.shares(ctx); err != nil {
+			return err
+		}
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, k := range q.list {
+		if now := shares[k.name]; now != k.share {
+			k.share = now
+			k.reset()
+		}
+	}
+	q.discovered = true
+	return nil
+}
+
+func (s *Store) shares(ctx context.Context) (map[string]int, error) {
+	shares := map[string]int{}
+	err := s.transaction(ctx, func(b *pgx.Batch) {
+		b.Queue(s.sql.claimSettings, s.timeout())
+		b.Queue(s.sql.kinds).Query(func(rows pgx.Rows) error {
+			var name string
+			var share int
+			_, err := pgx.ForEachRow(rows, []any{&name, &share}, func() error { shares[name] = share; return nil })
+			return err
+		})
+	})
+	return shares, err
+}
+
+// register writes rows for kinds that have none.
+func (q *Queue) register(ctx context.Context, kinds []string) error {
+	shares := make([]int16, len(kinds))
+	for i, k := range kinds {
+		shares[i] = int16(min(max(q.shareOf(k), 0), 100))
+	}
+	return q.s.transaction(ctx, func(b *pgx.Batch) {
+		b.Queue(q.s.sql.settleSettings, q.s.timeout(), "on")
+		b.Queue(q.s.sql.register, kinds, shares)
+	})
+}

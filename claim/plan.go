@@ -1,0 +1,129 @@
+package claim
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// plan is what one claim asks for: a branch for each pair, in the order in which they are walked.
+type plan struct {
+	branches []branch
+	rows     int  // bound of the whole claim
+	partial  bool // pairs were left out behind a larger priority that has plenty
+}
+
+type branch struct {
+	*pair
+	kind    *kind
+	floor   point
+	moved   int
+	most    int
+	lacking string
+}
+
+// plan decides who gets how much. Kinds that came back short last time go first, each with its fair part of the batch,
+// so that a backlog of one kind never hides another's few jobs; those with plenty share what is left. A kind that fills
+// its part counts as having plenty from then on. Both groups rotate, since the batch may end before the last of them.
+//
+// Within a kind the larger priority goes first; while it has plenty the others wait.
+func (q *Queue) plan(gates map[Pair]Gate) plan {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.turn++
+	var short, plenty []*kind
+	for _, k := range q.rotated() {
+		switch open, hot := k.state(gates); {
+		case !open:
+		case hot:
+			plenty = append(plenty, k)
+		default:
+			short = append(short, k)
+		}
+	}
+	out := plan{rows: q.s.opt.BatchSize}
+	fair := share(out.rows, len(short)+len(plenty))
+	for _, k := range short {
+		q.add(&out, k, gates, fair)
+	}
+	part := share(out.rows, len(plenty))
+	for _, k := range plenty {
+		q.add(&out, k, gates, part)
+	}
+	return out
+}
+
+func share(rows, kinds int) int { return (rows + max(kinds, 1) - 1) / max(kinds, 1) }
+
+// rotated lists the kinds from another start each time.
+func (q *Queue) rotated() []*kind {
+	if len(q.list) == 0 {
+		return nil
+	}
+	i := q.turn % len(q.list)
+	return append(append(make([]*kind, 0, len(q.list)), q.list[i:]...), q.list[:i]...)
+}
+
+func (k *kind) state(gates map[Pair]Gate) (open, hot bool) {
+	for _, p := range k.pairs {
+		if gates[p.Pair].Open {
+			open, hot = true, hot || p.hot
+		}
+	}
+	return open, hot
+}
+
+// add appends the kind's branches.
+func (q *Queue) add(to *plan, k *kind, gates map[Pair]Gate, most int) {
+	most = min(most, k.fits(q.s.opt.BatchBytes))
+	for i, p := range k.pairs {
+		g := gates[p.Pair]
+		if !g.Open {
+			continue
+		}
+		n := most
+		if g.Max > 0 {
+			n = min(n, g.Max)
+		}
+		b := branch{pair: p, kind: k, floor: p.floor, moved: p.moved, most: n, lacking: arrayLiteral(g.Lacking)}
+		p.lacking = b.lacking
+		to.branches = append(to.branches, b)
+		if p.hot && g.Max == 0 && i < len(k.pairs)-1 {
+			to.partial = true
+			return
+		}
+	}
+}
+
+// fits is how many rows of the kind to lock: a little more than the bytes allow, by the sizes seen.
+func (k *kind) fits(bytes int64) int {
+	return int(min(float64(bytes)/max(k.size, 1)*5/4, 1<<20)) + 1
+}
+
+// args are the statement's parameters $1 to $7.
+func (p *plan) args() []any {
+	n := len(p.branches)
+	kinds, priorities := make([]string, n), make([]int16, n)
+	at, ids := make([]pgtype.Timestamptz, n), make([]int64, n)
+	most, lacking := make([]int32, n), make([]string, n)
+	for i, b := range p.branches {
+		kinds[i], priorities[i] = b.Kind, b.Priority
+		at[i], ids[i] = b.floor.timestamp(), b.floor.id
+		most[i], lacking[i] = int32(b.most), b.lacking
+	}
+	return []any{kinds, priorities, at, ids, most, lacking, int32(p.rows)}
+}
+
+// arrayLiteral writes a text[] as Postgres reads it; "" for an empty one. Arrays of arrays can't differ in length, so
+// a list of lists travels as a list of literals.
+func arrayLiteral(list []string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+	quoted := make([]string, len(list))
+	for i, s := range list {
+		quoted[i] = `"` + escape.Replace(s) + `"`
+	}
+	return "{" + strings.Join(quoted, ",") + "}"
+}

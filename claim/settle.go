@@ -1,0 +1,235 @@
+package claim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// reasonMost bounds what is kept of an error.
+const reasonMost = 4 << 10
+
+// Settle writes what became of the leases, in one durable transaction, fenced by id and token. It returns the ids on
+// which it changed nothing because the lease was lost. It is sent again after a broken connection, until ctx ends;
+// what doesn't match then is no lost lease. Released jobs lower the floors, so they are claimed again at once.
+func (q *Queue) Settle(ctx context.Context, outcomes []Outcome) (lost []int64, err error) {
+	if len(outcomes) == 0 {
+		return nil, nil
+	}
+	defer q.released(outcomes)
+	lost, err = q.s.settle(ctx, outcomes)
+	if err != nil {
+		return lost, fmt.Errorf("settle: %w", err)
+	}
+	return lost, nil
+}
+
+// released lets claims look again at what was given back. After an error as well: nobody knows what it did.
+func (q *Queue) released(outcomes []Outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, o := range outcomes {
+		if o.Verdict != Release || o.After > 0 {
+			continue
+		}
+		if p := q.find(Pair{o.Lease.Kind, o.Lease.Priority}); p != nil {
+			p.lower(before(o.Lease.RunAt, o.Lease.ID))
+		}
+	}
+}
+
+// settle writes all outcomes in one transaction. When a row makes Postgres refuse the statement (somebody's trigger or
+// constraint), the halves are tried on their own, down to that row: the others must not wait for their leases to end.
+func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, err error) {
+	groups := s.group(outcomes)
+	done := map[int64]bool{}
+	unsure, err := s.persist(ctx, func(b *pgx.Batch) {
+		clear(done)
+		b.Queue(s.sql.settleSettings, s.timeout(), "on")
+		for _, g := range groups {
+			b.Queue(g.sql, g.args...).Query(collectIDs(done))
+		}
+	})
+	if err != nil {
+		if len(outcomes) == 1 || !refusesRow(err) {
+			return nil, err
+		}
+		half := len(outcomes) / 2
+		a, errA := s.settle(ctx, outcomes[:half])
+		b, errB := s.settle(ctx, outcomes[half:])
+		if errA == nil {
+			errA = errB
+		}
+		return append(a, b...), errA
+	}
+	if unsure {
+		return nil, nil
+	}
+	return missing(outcomes, done), nil
+}
+
+// collectIDs notes the ids that a statement returns.
+func collectIDs(into map[int64]bool) func(pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			var id int64
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			into[id] = true
+		}
+		return rows.Err()
+	}
+}
+
+func missing(outcomes []Outcome, done map[int64]bool) (lost []int64) {
+	for _, o := range outcomes {
+		if !done[o.Lease.ID] {
+			lost = append(lost, o.Lease.ID)
+		}
+	}
+	return lost
+}
+
+// group is one statement: the outcomes with one verdict and token, and for done also with one set of destinations.
+type group struct {
+	sql  string
+	args []any
+}
+
+type groupKey struct {
+	verdict   Verdict
+	token     int64
+	delivered string
+}
+
+func (s *Store) group(outcomes []Outcome) []group {
+	var order []groupKey
+	members := map[groupKey][]*Outcome{}
+	for i := range outcomes {
+		o := &outcomes[i]
+		at := groupKey{verdict: o.Verdict, token: o.Lease.Token}
+		if o.Verdict == Done && !s.opt.DeleteDone {
+			at.delivered = arrayLiteral(o.delivered())
+		}
+		if members[at] == nil {
+			order = append(order, at)
+		}
+		members[at] = append(members[at], o)
+	}
+	groups := make([]group, len(order))
+	for i, at := range order {
+		groups[i] = s.statement(at, members[at])
+	}
+	return groups
+}
+
+func (s *Store) statement(at groupKey, os []*Outcome) group {
+	c := columnsOf(os)
+	switch at.verdict {
+	case Done:
+		if s.opt.DeleteDone {
+			return group{s.sql.doneDelete, []any{c.ids, at.token}}
+		}
+		var delivered any
+		if at.delivered != "" {
+			delivered = at.delivered
+		}
+		return group{s.sql.done, []any{c.ids, at.token, delivered}}
+	case Retry:
+		return group{s.sql.retry, []any{at.token, c.ids, c.after, c.alone, c.reasons, c.delivered}}
+	case Dead:
+		return group{s.sql.dead, []any{at.token, c.ids, c.reasons, c.delivered}}
+	default:
+		return group{s.sql.release, []any{at.token, c.ids, c.after, c.reasons, c.delivered}}
+	}
+}
+
+// columns are outcomes as the statements take them: an array for each parameter.
+type columns struct {
+	ids, after         []int64
+	alone              []bool
+	reasons, delivered []string
+}
+
+func columnsOf(os []*Outcome) columns {
+	n := len(os)
+	c := columns{make([]int64, n), make([]int64, n), make([]bool, n), make([]string, n), make([]string, n)}
+	for i, o := range os {
+		c.ids[i], c.after[i], c.alone[i] = o.Lease.ID, max(o.After.Microseconds(), 0), o.Alone
+		c.reasons[i], c.delivered[i] = reason(o.Error), arrayLiteral(o.delivered())
+	}
+	return c
+}
+
+// delivered is all destinations that have accepted the job, in the order in which they did.
+func (o *Outcome) delivered() []string {
+	if len(o.Delivered) == 0 {
+		return o.Lease.Delivered
+	}
+	all := append([]string(nil), o.Lease.Delivered...)
+	for _, d := range o.Delivered {
+		if !contains(all, d) {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// reason makes an error text one that Postgres takes: valid UTF-8 without NUL, cut at a character.
+func reason(text string) string {
+	text = strings.ReplaceAll(strings.ToValidUTF8(text, "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) <= reasonMost {
+		return text
+	}
+	cut := reasonMost
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut]
+}
+
+// Extend renews the leases for another full length and moves Until in each that is still ours; it returns the ids of
+// those that are lost: somebody else may have claimed them.
+func (q *Queue) Extend(ctx context.Context, leases []*Lease) (lost []int64, err error) {
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	ids := map[int64][]int64{}
+	for _, l := range leases {
+		ids[l.Token] = append(ids[l.Token], l.ID)
+	}
+	s, done, until := q.s, map[int64]bool{}, time.Time{}
+	_, err = s.persist(ctx, func(b *pgx.Batch) {
+		clear(done)
+		until = time.Now().Add(s.opt.Lease)
+		b.Queue(s.sql.settleSettings, s.timeout(), "off")
+		for token, list := range ids {
+			b.Queue(s.sql.extend, list, token, s.opt.Lease.Microseconds()).Query(collectIDs(done))
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	for _, l := range leases {
+		if done[l.ID] {
+			l.Until = until
+		} else {
+			lost = append(lost, l.ID)
+		}
+	}
+	return lost, nil
+}
