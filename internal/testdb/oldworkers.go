@@ -30,7 +30,8 @@ WHERE id = $1 AND status = 'running' AND attempts = $2`
 
 	oldReap = `UPDATE jobs SET status = CASE WHEN attempts >= max_attempts THEN 'dead' ELSE 'ready' END,
     leased_until = NULL, last_error = 'lease expired'
-WHERE id IN (SELECT id FROM jobs WHERE status = 'running' AND leased_until < now() LIMIT 100 FOR UPDATE SKIP LOCKED)`
+WHERE id IN (SELECT id FROM jobs WHERE status = 'running' AND leased_until < now()
+    ORDER BY leased_until LIMIT 100 FOR UPDATE SKIP LOCKED)`
 )
 
 // Workers are old-style workers at work. Stop ends them; what they saw is valid after it.
