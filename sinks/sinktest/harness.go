@@ -44,6 +44,8 @@ type Harness struct {
 	TextHeaders bool
 	// Unordered: the broker keeps no order within an address.
 	Unordered bool
+	// BlindCheck: nothing short of a message shows whether the broker is there, so Check can't tell (standard output).
+	BlindCheck bool
 }
 
 // Line is the way from a sink to its broker. A new line is healthy.
