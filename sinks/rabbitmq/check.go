@@ -1,0 +1,144 @@
+package rabbitmq
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// nowhere is a routing key that no queue has.
+var nowhere = "relay-probe-" + rand.Text()
+
+// Check asks on a connection of its own, so that it never disturbs a batch.
+func (s *sink) Check(ctx context.Context, text string) error {
+	ctx, cancel := s.bind(ctx)
+	defer cancel()
+	if err := s.check(ctx, text); err != nil {
+		if ctx.Err() != nil {
+			err = fmt.Errorf("no answer in time: %w", context.Cause(ctx))
+		}
+		return fmt.Errorf("check %q: %w", text, err)
+	}
+	return nil
+}
+
+func (s *sink) check(ctx context.Context, text string) error {
+	var a address
+	if text != "" {
+		var err error
+		if a, err = parseAddress(text); err != nil {
+			return err
+		}
+		if err = a.check(); err != nil {
+			return err
+		}
+	}
+	g, err := s.checkers.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
+	defer func() { s.checkers.release(g, stop()) }()
+
+	refused, err := g.probe()
+	switch {
+	case err != nil:
+		return err
+	case text == "":
+		return nil
+	case a.exchange == "" && refused != nil:
+		return errors.New(words(refused))
+	}
+	if err := g.takes(a); err != nil {
+		return fmt.Errorf("%v: %s", a, words(err))
+	}
+	return nil
+}
+
+// probe publishes to the default exchange, under a name that no queue has, and waits for the return and the confirm.
+// It does so twice: under an alarm the broker still answers the first message of a connection. A broker that refuses
+// the probe, because the user may not write to the default exchange, has answered too: that is refused.
+func (g *generation) probe() (refused, err error) {
+	for range 2 {
+		if err := g.blocked(); err != nil {
+			return nil, err
+		}
+		confirm, err := g.channel.PublishWithDeferredConfirm("", nowhere, true, false, amqp.Publishing{MessageId: nowhere})
+		if err == nil {
+			err = g.await(confirm)
+		}
+		switch {
+		case err != nil && g.blocked() == nil && code(err) == amqp.AccessRefused && !g.link.IsClosed():
+			return err, g.reopen()
+		case err != nil:
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// await waits for the answer to a probe, or for an alarm that withholds it.
+func (g *generation) await(confirm *amqp.DeferredConfirmation) error {
+	for {
+		select {
+		case <-g.alarms:
+			if err := g.blocked(); err != nil {
+				return err
+			}
+			continue
+		case <-confirm.Done():
+		}
+		if !confirm.Acked() && g.channel.IsClosed() {
+			return g.reason()
+		}
+		select {
+		case <-g.returns:
+			return nil
+		default:
+			return fmt.Errorf("%s confirmed a probe that nothing can route, and didn't return it", g.node)
+		}
+	}
+}
+
+// takes asks whether the broker takes messages for an address, on a channel that is thrown away. A queue of the default
+// exchange must exist. To an exchange an empty message is published in a transaction that is rolled back: the
+// broker checks the exchange and the right to write to it, by routing key too, and delivers nothing.
+func (g *generation) takes(a address) error {
+	channel, err := g.link.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = channel.Close() }()
+	closed := channel.NotifyClose(make(chan *amqp.Error, 1))
+	if a.exchange == "" {
+		_, err = channel.QueueDeclarePassive(a.key, false, false, false, false, nil)
+		if code(err) == amqp.ResourceLocked { // somebody's exclusive queue: it's there
+			return nil
+		}
+		return err
+	}
+	if err = channel.Tx(); err != nil {
+		return err
+	}
+	err = channel.Publish(a.exchange, a.key, false, false, amqp.Publishing{})
+	if err == nil {
+		err = channel.TxRollback()
+	}
+	if err != nil && channel.IsClosed() {
+		if why := <-closed; why != nil {
+			return why
+		}
+	}
+	return err
+}
+
+// code is the broker's reply code in an error, or 0.
+func code(err error) int {
+	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Server {
+		return e.Code
+	}
+	return 0
+}
