@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/internal/ops"
+	"github.com/jobrelay/relay/migrations"
+)
+
+const (
+	checkConnections = 4
+	oldSnapshot      = 5 * time.Minute
+)
+
+// databaseCheck asks the database whether it can be used, and only then the rest: the same error six times helps
+// nobody.
+func (s *settings) databaseCheck(db *pgxpool.Pool) check {
+	p := ops.Preflight{DB: db, Table: s.Table, Oldest: oldestPostgres, Direct: s.ListenURL != s.DatabaseURL}
+	return func(ctx context.Context) []ops.Finding {
+		if err := usable(ctx, db); err != nil {
+			return []ops.Finding{{Level: ops.Fail, Subject: "database", Text: explain(err).Error()}}
+		}
+		found := p.Server(ctx)
+		if err := migrations.Check(ctx, db, s.Table); err != nil {
+			return append(found, ops.Finding{Level: ops.Fail, Subject: "schema", Text: explain(err).Error()})
+		}
+		found = append(found, ops.Finding{Level: ops.OK, Subject: "schema", Text: "table " + s.Table + " is migrated"})
+		return append(found, together(ctx, []check{p.Privileges, p.Index, s.vacuumCheck(db)})...)
+	}
+}
+
+// vacuumCheck looks for what keeps the table from being cleaned up.
+func (s *settings) vacuumCheck(db *pgxpool.Pool) check {
+	fail := func(err error) []ops.Finding {
+		return []ops.Finding{{Level: ops.Fail, Subject: "figures", Text: err.Error()}}
+	}
+	return func(ctx context.Context) []ops.Finding {
+		store, err := s.store(db)
+		if err != nil {
+			return fail(err)
+		}
+		f, err := store.Figures(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		found := ops.Finding{Level: ops.OK, Subject: "vacuum", Text: fmt.Sprintf("%d dead tuples, no old snapshot", f.DeadTuples)}
+		if o := f.OldestSnapshot; o != nil {
+			found.Text = fmt.Sprintf("%d dead tuples; the oldest snapshot is %s old: process %d (%s), %s", f.DeadTuples, seconds(o.AgeSeconds), o.PID, orDash(o.Application), o.State)
+			if o.AgeSeconds > oldSnapshot.Seconds() {
+				found.Level = ops.Warn
+				found.Text += ": while it is open vacuum can't clean up, and the table grows"
+			}
+		}
+		return []ops.Finding{found}
+	}
+}
+
+// listenCheck proves that the connection for LISTEN hears something.
+func (s *settings) listenCheck() check {
+	return func(ctx context.Context) []ops.Finding {
+		l := s.listener()
+		if l == nil {
+			return []ops.Finding{{Level: ops.OK, Subject: "listen", Text: "is off: polling only"}}
+		}
+		conn, err := connect(ctx, l.URL)
+		if err != nil {
+			return []ops.Finding{{Level: ops.Warn, Subject: "listen", Text: "RELAY_LISTEN_URL can't be connected to, so jobs wait for polling: " + explain(err).Error()}}
+		}
+		_ = conn.Close(ctx)
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		up, ended := make(chan struct{}, 1), make(chan struct{})
+		go func() {
+			defer close(ended)
+			l.Run(ctx, func() {}, func(is bool) {
+				if is {
+					up <- struct{}{}
+					cancel()
+				}
+			})
+		}()
+		<-ended
+		select {
+		case <-up:
+			return []ops.Finding{{Level: ops.OK, Subject: "listen", Text: "notifications can be waited for"}}
+		default:
+			return []ops.Finding{{Level: ops.Warn, Subject: "listen", Text: "LISTEN doesn't work on RELAY_LISTEN_URL, so jobs wait for polling; a transaction-mode pooler needs a direct connection there"}}
+		}
+	}
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jobrelay/relay/internal/ops"
+	"github.com/jobrelay/relay/sinks"
+)
+
+// sinkChecks ask each destination that is known without a job, and the broker alone where no destination is.
+func (s *settings) sinkChecks(open map[string]sinks.Sink) []check {
+	var checks []check
+	asked := map[string]bool{}
+	destinations := s.router.Destinations()
+	for _, d := range destinations {
+		if d.Fixed {
+			asked[d.Sink] = true
+			checks = append(checks, sinkCheck(open[d.Sink], d.Text, d.Address))
+		}
+	}
+	for _, d := range destinations {
+		if !d.Fixed && !asked[d.Sink] {
+			asked[d.Sink] = true
+			checks = append(checks, sinkCheck(open[d.Sink], d.Sink+":", ""))
+		}
+	}
+	for _, d := range destinations {
+		if !d.Fixed {
+			checks = append(checks, func(context.Context) []ops.Finding {
+				return []ops.Finding{{Level: ops.OK, Subject: d.Text, Text: "the address depends on the job: only the broker was asked"}}
+			})
+		}
+	}
+	return checks
+}
+
+func sinkCheck(sink sinks.Sink, subject, address string) check {
+	return func(ctx context.Context) []ops.Finding {
+		if err := sink.Check(ctx, address); err != nil {
+			return []ops.Finding{{Level: ops.Fail, Subject: subject, Text: err.Error()}}
+		}
+		return []ops.Finding{{Level: ops.OK, Subject: subject, Text: "takes messages"}}
+	}
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/migrations"
+)
+
+// oldestPostgres is the oldest supported major version.
+const oldestPostgres = 15
+
+// remedies say what an operator can do about an error of the database, by its SQLSTATE.
+var remedies = map[string]string{
+	"28P01": "check the user and password of the database URL",
+	"28000": "the server refuses this user, database or host: check the database URL and the server's pg_hba.conf",
+	"3D000": "create the database, or correct its name in the database URL",
+	"42501": "grant the relay's user what it needs: relay check lists it",
+	"42P01": "run relay migrate up",
+	"42703": "run relay migrate up",
+	"42883": "run relay migrate up",
+	"3F000": "run relay migrate up",
+}
+
+// poolerRemedies are for poolers, which report all their refusals under one code.
+var poolerRemedies = map[string]string{
+	"password authentication failed": remedies["28P01"],
+	"no such user":                   remedies["28P01"],
+	"no such database":               remedies["3D000"],
+}
+
+// remedy is what an operator can do, "" when the error says so itself; known is false when nobody needs to do
+// anything but wait.
+func remedy(err error) (what string, known bool) {
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, migrations.ErrNotMigrated):
+		return "RELAY_MIGRATE=true has relay run do it", true
+	case errors.Is(err, migrations.ErrTooNew), errors.Is(err, migrations.ErrNotAdoptable), errors.Is(err, errOldPostgres):
+		return "", true
+	case !errors.As(err, &pg):
+		return "", false
+	case pg.Code == "08P01":
+		for words, what := range poolerRemedies {
+			if strings.Contains(pg.Message, words) {
+				return what, true
+			}
+		}
+	}
+	what, known = remedies[pg.Code]
+	return what, known
+}
+
+// explain adds the remedy to an error.
+func explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if what, _ := remedy(err); what != "" {
+		return fmt.Errorf("%w; %s", err, what)
+	}
+	return err
+}
+
+// errOldPostgres can't be waited out.
+var errOldPostgres = fmt.Errorf("the server is too old: PostgreSQL %d is the oldest supported version", oldestPostgres)
+
+// passes says whether an error may go away by itself: the start waits for it.
+func passes(err error) bool {
+	_, known := remedy(err)
+	return !known
+}
+
+// errReadOnly is a database that takes no writes, a standby for instance.
+var errReadOnly = errors.New("the database is read-only")
+
+const questionTimeout = 10 * time.Second
+
+// usable says why the database can't be used now, or nil.
+func usable(ctx context.Context, db *pgxpool.Pool) error {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	var readOnly bool
+	var version int
+	err := db.QueryRow(ctx, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, "+
+		"current_setting('server_version_num')::integer").Scan(&readOnly, &version)
+	switch {
+	case err != nil:
+		return fmt.Errorf("asking the database: %w", err)
+	case version/10000 < oldestPostgres:
+		return fmt.Errorf("PostgreSQL %d: %w", version/10000, errOldPostgres)
+	case readOnly:
+		return errReadOnly
+	}
+	return nil
+}

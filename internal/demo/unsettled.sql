@@ -1,0 +1,2 @@
+-- Jobs that some destination has not accepted.
+SELECT id FROM relay_demo.jobs WHERE status <> 'done'

@@ -1,0 +1,134 @@
+package ops
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+//go:embed server.sql
+var serverSQL string
+
+//go:embed privileges.sql
+var privilegesSQL string
+
+//go:embed index.sql
+var indexSQL string
+
+//go:embed plan.sql
+var planSQL string
+
+// Preflight examines the database's half of what the relay needs. Each check is bounded by its context and changes
+// nothing.
+type Preflight struct {
+	DB     *pgxpool.Pool
+	Table  string // as in RELAY_TABLE
+	Oldest int    // oldest supported major version of Postgres
+	Direct bool   // LISTEN has a URL of its own, or is off
+}
+
+func (p Preflight) table() string { return pgx.Identifier(strings.SplitN(p.Table, ".", 2)).Sanitize() }
+
+// Server says whether the database can be reached and written to, and is new enough; and whether a pooler stands
+// before it.
+func (p Preflight) Server(ctx context.Context) []Finding {
+	conn, err := p.DB.Acquire(ctx)
+	if err != nil {
+		return []Finding{{Fail, "database", err.Error()}}
+	}
+	defer conn.Release()
+	var version int
+	var name, text string
+	var readOnly, recovering bool
+	var backend uint32
+	err = conn.QueryRow(ctx, serverSQL).Scan(&version, &text, &name, &recovering, &readOnly, &backend)
+	if err != nil {
+		return []Finding{{Fail, "database", err.Error()}}
+	}
+	found := []Finding{{OK, "database", fmt.Sprintf("PostgreSQL %s, database %s, user %s", text, name, conn.Conn().Config().User)}}
+	switch {
+	case version/10000 < p.Oldest:
+		found[0] = Finding{Fail, "database", fmt.Sprintf("PostgreSQL %s: %d is the oldest supported version", text, p.Oldest)}
+	case recovering:
+		found[0] = Finding{Fail, "database", "is a standby: it takes no writes"}
+	case readOnly:
+		found[0] = Finding{Fail, "database", "is read-only"}
+	}
+	return append(found, p.pooler(conn.Conn(), backend)...)
+}
+
+// pooler tells a pooler by the process id that it gives out: it isn't the backend's.
+func (p Preflight) pooler(conn *pgx.Conn, backend uint32) []Finding {
+	if conn.PgConn().PID() == backend {
+		return nil
+	}
+	var found []Finding
+	mode := conn.Config().DefaultQueryExecMode
+	if mode == pgx.QueryExecModeCacheStatement {
+		found = append(found, Finding{Warn, "pooler", "default_query_exec_mode=cache_statement needs a pooler that keeps prepared statements; leave it out of the URL otherwise"})
+	}
+	if !p.Direct {
+		found = append(found, Finding{Warn, "pooler", "the URL leads through a pooler: give RELAY_LISTEN_URL a direct connection for LISTEN and migrations, or set it to off"})
+	}
+	if len(found) == 0 {
+		found = append(found, Finding{OK, "pooler", "the URL leads through a pooler, LISTEN and migrations don't"})
+	}
+	return found
+}
+
+// Privileges says what the relay's user may not do and must.
+func (p Preflight) Privileges(ctx context.Context) []Finding {
+	rows, err := p.DB.Query(ctx, privilegesSQL, p.table())
+	if err != nil {
+		return []Finding{{Fail, "privileges", err.Error()}}
+	}
+	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	switch {
+	case err != nil:
+		return []Finding{{Fail, "privileges", err.Error()}}
+	case len(missing) > 0:
+		return []Finding{{Fail, "privileges", "the user lacks " + strings.Join(missing, ", ")}}
+	}
+	return []Finding{{OK, "privileges", "the user may do what the relay does"}}
+}
+
+// Index says whether the index that claims walk is there, valid and used.
+func (p Preflight) Index(ctx context.Context) []Finding {
+	var name string
+	var valid bool
+	switch err := p.DB.QueryRow(ctx, indexSQL, p.table()).Scan(&name, &valid); {
+	case err == pgx.ErrNoRows:
+		return []Finding{{Fail, "pending index", "is missing: run relay migrate up"}}
+	case err != nil:
+		return []Finding{{Fail, "pending index", err.Error()}}
+	case !valid:
+		return []Finding{{Fail, "pending index", name + " is invalid: run relay migrate up again"}}
+	}
+	plan, err := p.plan(ctx)
+	switch {
+	case err != nil:
+		return []Finding{{Fail, "claim plan", err.Error()}}
+	case !strings.Contains(plan, name) || strings.Contains(plan, `"Sort"`):
+		return []Finding{{Warn, "claim plan", "claims don't walk the index " + name + ": they will be slow; look at EXPLAIN and at settings such as enable_indexscan"}}
+	}
+	return []Finding{{OK, "claim plan", "claims walk the index " + name}}
+}
+
+// plan explains what a claim reads, with the settings that a claim makes.
+func (p Preflight) plan(ctx context.Context) (string, error) {
+	var plan []byte
+	err := pgx.BeginTxFunc(ctx, p.DB, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		for _, setting := range []string{"enable_bitmapscan", "enable_sort", "enable_incremental_sort"} {
+			if _, err := tx.Exec(ctx, "SELECT set_config($1, 'off', true)", setting); err != nil {
+				return err
+			}
+		}
+		query := strings.Replace(planSQL, "FROM jobs", "FROM "+p.table(), 1)
+		return tx.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&plan)
+	})
+	return string(plan), err
+}
