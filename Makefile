@@ -3,7 +3,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.7.0
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 SERVICES    = bin/services
 # Run all tests with TESTFLAGS=-run=Name or PACKAGES=./claim to narrow them down.
 PACKAGES   ?= ./...
@@ -36,7 +36,7 @@ lint: ## gofmt, go vet, staticcheck
 	go run $(STATICCHECK) $(PACKAGES)
 
 build: ## a static binary, bin/relay
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/relay ./cmd/relay
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/jobrelay/relay/internal/version.number=$(VERSION)' -o bin/relay ./cmd/relay
 
 # The command itself decides what is up to date; building it is quick when nothing has changed.
 $(SERVICES): FORCE
