@@ -57,7 +57,7 @@ func checkBroker(b string) error {
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return fmt.Errorf("the port of %q must be 1 to 65535", b)
 	}
-	if host == "" || strings.ContainsAny(host, "/ @") {
+	if !hostname.MatchString(host) {
 		return fmt.Errorf("%q is not host:port", b)
 	}
 	return nil
@@ -97,6 +97,7 @@ func (s *settings) CheckAddress(address string) error {
 
 var (
 	template = regexp.MustCompile(`\{(kind|key|header\.[^{}]+)\}`)
+	hostname = regexp.MustCompile(`^[a-zA-Z0-9._:%-]+$`)
 	legal    = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
 )
 
