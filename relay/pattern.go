@@ -35,6 +35,18 @@ func compilePattern(s string) (pattern, error) {
 	return p, nil
 }
 
+// exact returns the one kind that fits, when there is only one.
+func (p pattern) exact() (kind string, ok bool) {
+	b := make([]byte, len(p))
+	for i, t := range p {
+		if t.star {
+			return "", false
+		}
+		b[i] = t.c
+	}
+	return string(b), true
+}
+
 // matches says whether the whole kind fits.
 func (p pattern) matches(kind string) bool {
 	return glob(p, len(kind), func(i int, t patternToken) bool { return kind[i] == t.c })

@@ -90,6 +90,8 @@ func New(c Config) (*Relay, error) {
 	}
 	r := &Relay{Config: c, router: router, policy: policy{c.RetryBase, c.RetryMax}}
 	r.queue = c.Store.Queue(r.Serves)
+	r.queue.ShareOf(router.share)
+	r.queue.Expect(router.exactKinds()...)
 	r.pauses = newPauses(c.Log, r.check, r.resumed)
 	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)))
 	c.Registerer.MustRegister(newStateCollector(r.Health))

@@ -168,10 +168,20 @@ func (r *Router) destinations() []*destination {
 	return out
 }
 
-// Share is the percentage of a kind's keys that the relay owns when nothing else was set for the kind.
-func (r *Router) Share(kind string) int {
+// share is the percentage of a kind's keys that the relay owns when nothing else was set for the kind.
+func (r *Router) share(kind string) int {
 	if c := r.find(kind); c != nil {
 		return c.share
 	}
 	return 0
+}
+
+// exactKinds lists the kinds that routes name without a star.
+func (r *Router) exactKinds() (kinds []string) {
+	for _, c := range r.routes {
+		if kind, ok := c.match.exact(); ok {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
 }

@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/jobrelay/relay/internal/services"
+)
+
+// seen is a message as a consumer sees it. Headers are in their text form.
+type seen struct {
+	id, kind string
+	key      *string
+	headers  map[string]string
+	payload  []byte
+}
+
+// outlet is a place on a broker of the test's own, with a consumer that isn't the relay's client.
+type outlet struct {
+	to       string   // as a route writes it
+	settings settings // what a relay needs to reach the broker
+	read     func(t *testing.T, done func([]seen) bool) []seen
+}
+
+// patience of a consumer: it stops at done and a quiet moment, or at the deadline.
+const (
+	quiet   = 500 * time.Millisecond
+	reading = generous
+)
+
+// kafkaOutlet makes a topic. addr is what the relay is given, "" for the broker itself.
+func kafkaOutlet(t *testing.T, addr string) outlet {
+	t.Helper()
+	broker := services.Kafka(t)
+	cl, err := kgo.NewClient(kgo.SeedBrokers(broker))
+	if err != nil {
+		t.Fatal(err)
+	}
+	topic := "e2e-" + name(t)
+	if _, err := kadm.NewClient(cl).CreateTopic(t.Context(), 6, 1, nil, topic); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = kadm.NewClient(cl).DeleteTopic(context.Background(), topic)
+		cl.Close()
+	})
+	if addr == "" {
+		addr = broker
+	}
+	return outlet{to: "kafka:" + topic, settings: settings{"KAFKA_BROKERS": addr}, read: func(t *testing.T, done func([]seen) bool) []seen {
+		return readKafka(t, broker, topic, done)
+	}}
+}
+
+func readKafka(t *testing.T, broker, topic string, done func([]seen) bool) []seen {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	return collect(done, func(ctx context.Context) (out []seen) {
+		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
+			s := seen{headers: map[string]string{}, payload: r.Value}
+			if r.Key != nil {
+				k := string(r.Key)
+				s.key = &k
+			}
+			for _, h := range r.Headers {
+				s.headers[h.Key] = string(h.Value)
+			}
+			out = append(out, s.own())
+		})
+		return out
+	})
+}
+
+// rabbitOutlet makes an exchange with a queue bound to it. addr replaces host and port for the relay, unless empty.
+func rabbitOutlet(t *testing.T, addr string) outlet {
+	t.Helper()
+	url := services.RabbitMQ(t)
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := "e2e-" + name(t)
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.ExchangeDeclare(queue, "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind(queue, "#", queue, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_, _ = ch.QueueDelete(queue, false, false, false)
+		_ = ch.ExchangeDelete(queue, false, false)
+		_ = conn.Close()
+	})
+	given := url
+	if addr != "" {
+		u, err := amqp.ParseURI(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		given = strings.Replace(url, fmt.Sprintf("%s:%d", u.Host, u.Port), addr, 1)
+	}
+	return outlet{to: "rabbitmq:" + queue + "/a.b", settings: settings{"RABBITMQ_URL": given}, read: func(t *testing.T, done func([]seen) bool) []seen {
+		return readRabbit(t, url, queue, done)
+	}}
+}
+
+func readRabbit(t *testing.T, url, queue string, done func([]seen) bool) []seen {
+	t.Helper()
+	conn, err := amqp.Dial(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := ch.Consume(queue, "", true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return collect(done, func(ctx context.Context) (out []seen) {
+		for len(out) < 1000 {
+			select {
+			case d := <-in:
+				s := seen{headers: map[string]string{"relay-id": d.MessageId}, payload: d.Body}
+				for k, v := range d.Headers {
+					s.headers[k] = fmt.Sprint(v)
+				}
+				if k, ok := d.Headers["relay-key"].(string); ok {
+					s.key = &k
+				}
+				out = append(out, s.own())
+			case <-ctx.Done():
+				return out
+			}
+		}
+		return out
+	})
+}
+
+// sqsOutlet makes a standard queue. addr replaces the endpoint's host and port for the relay, unless empty.
+func sqsOutlet(t *testing.T, addr string) outlet {
+	t.Helper()
+	endpoint := services.SQS(t)
+	cl := sqs.New(sqs.Options{BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
+	q, err := cl.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("e2e-" + name(t)), Attributes: map[string]string{"VisibilityTimeout": "600"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = cl.DeleteQueue(context.Background(), &sqs.DeleteQueueInput{QueueUrl: q.QueueUrl}) })
+	given := endpoint
+	if addr != "" {
+		given = "http://" + addr
+	}
+	return outlet{to: "sqs:e2e-" + name(t), settings: settings{"SQS_ENDPOINT": given, "SQS_REGION": "us-east-1"}, read: func(t *testing.T, done func([]seen) bool) []seen {
+		return collect(done, func(ctx context.Context) []seen { return readSQS(ctx, cl, q.QueueUrl) })
+	}}
+}
+
+func readSQS(ctx context.Context, cl *sqs.Client, queue *string) (out []seen) {
+	got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
+	if err != nil || len(got.Messages) == 0 {
+		return nil
+	}
+	var entries []types.DeleteMessageBatchRequestEntry
+	for i, m := range got.Messages {
+		s := seen{headers: map[string]string{}, payload: []byte(*m.Body)}
+		for k, v := range m.MessageAttributes {
+			s.headers[k] = aws.ToString(v.StringValue)
+		}
+		if k, ok := s.headers["relay-key"]; ok {
+			s.key = &k
+		}
+		if s.headers["relay-encoding"] == "base64" {
+			s.payload, _ = base64.StdEncoding.DecodeString(*m.Body)
+		}
+		out = append(out, s.own())
+		entries = append(entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(fmt.Sprint(i)), ReceiptHandle: m.ReceiptHandle})
+	}
+	_, _ = cl.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: queue, Entries: entries})
+	return out
+}
+
+// own takes what belongs to the relay out of the headers.
+func (s seen) own() seen {
+	s.id, s.kind = s.headers["relay-id"], s.headers["relay-kind"]
+	for k := range s.headers {
+		if strings.HasPrefix(k, "relay-") {
+			delete(s.headers, k)
+		}
+	}
+	return s
+}
+
+// collect polls until done and quiet, or the deadline.
+func collect(done func([]seen) bool, poll func(ctx context.Context) []seen) []seen {
+	var all []seen
+	deadline, last := time.Now().Add(reading), time.Now()
+	for time.Now().Before(deadline) {
+		ctx, cancel := context.WithTimeout(context.Background(), quiet/5)
+		got := poll(ctx)
+		cancel()
+		if len(got) > 0 {
+			last = time.Now()
+			all = append(all, got...)
+		} else if time.Since(last) > quiet && done(all) {
+			break
+		}
+	}
+	return all
+}
+
+// run tells this run's names from those of runs before it on the same brokers.
+var run = strconv.FormatInt(time.Now().UnixNano(), 36)
+
+// name is a short name for things on brokers, of this test and broker alone.
+func name(t *testing.T) string {
+	short := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
+	return short[:min(len(short), 40)] + "-" + run
+}

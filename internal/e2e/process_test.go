@@ -1,0 +1,212 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/jobrelay/relay/internal/testdb"
+)
+
+// generous bounds every wait for a condition; the race detector and two busy cores make everything slow.
+const generous = 90 * time.Second
+
+// process is a relay of its own.
+type process struct {
+	t     *testing.T
+	cmd   *exec.Cmd
+	admin string
+	log   string // file with everything that it wrote
+	ended chan struct{}
+}
+
+// settings are RELAY_ variables without the prefix; others are named in full with a leading equals sign.
+type settings map[string]string
+
+// with returns a copy with more settings.
+func (s settings) with(more settings) settings {
+	out := settings{}
+	for _, m := range []settings{s, more} {
+		for k, v := range m {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// start runs `relay run` on the test's table and waits until it is ready.
+func start(t *testing.T, db *testdb.DB, s settings) *process {
+	t.Helper()
+	p := &process{t: t, admin: freeAddr(t), log: filepath.Join(t.TempDir(), "relay.log"), ended: make(chan struct{})}
+	p.cmd = exec.Command(binary, "run")
+	p.cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
+		"RELAY_DATABASE_URL=" + db.URL, "RELAY_TABLE=" + db.Table, "RELAY_ADMIN_ADDR=" + p.admin, "RELAY_LOG_FORMAT=text",
+		"RELAY_SOURCE=" + db.Schema, "RELAY_POLL_MAX=200ms", "RELAY_RETRY_BASE=200ms", "RELAY_RETRY_MAX=2s",
+	}
+	for k, v := range s {
+		p.cmd.Env = append(p.cmd.Env, "RELAY_"+k+"="+v)
+	}
+	out, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = p.cmd.Wait(); out.Close(); close(p.ended) }()
+	t.Cleanup(p.cleanUp)
+	eventually(t, "the relay is ready", func() error {
+		select {
+		case <-p.ended:
+			t.Fatalf("the relay ended at its start:\n%s", p.tail())
+		default:
+		}
+		code, body := p.get("/readyz")
+		if code != http.StatusOK {
+			return fmt.Errorf("readyz: %d %s", code, body)
+		}
+		return nil
+	})
+	return p
+}
+
+func (p *process) cleanUp() {
+	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+	text := p.output()
+	if p.t.Failed() {
+		p.t.Logf("the relay wrote:\n%s", p.tail())
+	}
+	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
+		p.t.Errorf("the relay raced or panicked:\n%s", text)
+	}
+}
+
+func (p *process) output() string {
+	b, _ := os.ReadFile(p.log)
+	return string(b)
+}
+
+func (p *process) tail() string {
+	text := p.output()
+	return text[max(0, len(text)-6000):]
+}
+
+func (p *process) signal(s syscall.Signal) {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatalf("signal %v: %v", s, err)
+	}
+}
+
+// kill ends it as a crash would.
+func (p *process) kill() {
+	p.t.Helper()
+	p.signal(syscall.SIGKILL)
+	<-p.ended
+}
+
+// terminate asks it to drain, waits, and returns its exit code.
+func (p *process) terminate(limit time.Duration) int {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+		return p.cmd.ProcessState.ExitCode()
+	case <-time.After(limit):
+		p.t.Fatalf("the relay did not end within %v of SIGTERM:\n%s", limit, p.tail())
+		return -1
+	}
+}
+
+var client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func (p *process) get(path string) (int, string) {
+	resp, err := client.Get("http://" + p.admin + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return resp.StatusCode, string(body)
+}
+
+// metric adds up the series of that name whose labels include those given, as in `kind=a`.
+func (p *process) metric(name string, labels ...string) float64 {
+	p.t.Helper()
+	_, body := p.get("/metrics")
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewBufferString(body))
+	if err != nil {
+		p.t.Fatalf("metrics don't parse: %v\n%s", err, body)
+	}
+	sum := 0.0
+	for _, m := range families[name].GetMetric() {
+		have := map[string]bool{}
+		for _, l := range m.GetLabel() {
+			have[l.GetName()+"="+l.GetValue()] = true
+		}
+		all := true
+		for _, l := range labels {
+			all = all && have[l]
+		}
+		if all {
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}
+
+// eventually waits until f returns nil.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	within(t, generous, what, f)
+}
+
+func within(t *testing.T, limit time.Duration, what string, f func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("not within %v: %s: %v", limit, what, errors.Join(err))
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}

@@ -1,0 +1,431 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go.uber.org/goleak"
+
+	"github.com/jobrelay/relay/claim"
+	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/sinks"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "goroutines are left:", err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// script is a sink that does as it is told. It stands in for faults that no real broker produces on demand.
+type script struct {
+	mu      sync.Mutex
+	say     func(m sinks.Message) sinks.Result // nil: accepted
+	down    error                              // what Check says
+	batches [][]sinks.Message
+	delay   time.Duration
+	hang    chan struct{} // while open, Publish waits for it or for its context
+}
+
+func (s *script) Publish(ctx context.Context, batch []sinks.Message, results []sinks.Result) {
+	s.mu.Lock()
+	s.batches = append(s.batches, slices.Clone(batch))
+	say, hang := s.say, s.hang
+	s.mu.Unlock()
+	sleep(ctx, s.delay)
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			for i := range results {
+				results[i] = sinks.Result{Outcome: sinks.Unknown, Scope: sinks.ScopeSink, Err: ctx.Err()}
+			}
+			return
+		}
+	}
+	for i, m := range batch {
+		results[i] = sinks.Result{Outcome: sinks.Accepted}
+		if say != nil {
+			results[i] = say(m)
+		}
+	}
+}
+
+func (s *script) Check(context.Context, string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+func (s *script) Close(context.Context) error { return nil }
+
+// set changes what the sink does.
+func (s *script) set(say func(sinks.Message) sinks.Result, down error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.say, s.down = say, down
+}
+
+// sent lists the ids of all messages in the order in which they came.
+func (s *script) sent() (ids []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, b := range s.batches {
+		for _, m := range b {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// engine is a running relay on a schema of its own.
+type engine struct {
+	*Relay
+	t       *testing.T
+	db      *testdb.DB
+	stop    func() error // drains, once
+	abandon context.CancelFunc
+}
+
+type options struct {
+	routes []Route
+	sinks  map[string]sinks.Sink
+	change func(*Config, *claim.Options)
+}
+
+func run(t *testing.T, db *testdb.DB, o options) *engine {
+	t.Helper()
+	store := claim.Options{Table: db.Table, Lease: 10 * time.Second, BatchSize: 50}
+	c := Config{Routes: o.routes, Sinks: o.sinks, Source: "test", Workers: 2, Lease: store.Lease, PublishTimeout: 5 * time.Second,
+		PollMax: 100 * time.Millisecond, RetryBase: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond, DrainTimeout: 10 * time.Second, Retention: time.Hour}
+	if o.change != nil {
+		o.change(&c, &store)
+	}
+	var err error
+	if c.Store, err = claim.New(db.Pool, store); err != nil {
+		t.Fatal(err)
+	}
+	r, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	abandoned, abandon := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx, abandoned) }()
+	e := &engine{Relay: r, t: t, db: db, abandon: abandon}
+	e.stop = sync.OnceValue(func() error { cancel(); return <-ended })
+	t.Cleanup(func() { abandon(); _ = e.stop() })
+	return e
+}
+
+func (e *engine) enqueue(kind string, n int) {
+	e.t.Helper()
+	e.db.Exec(e.t, `INSERT INTO `+e.db.Table+` (kind, payload) SELECT $1, jsonb_build_object('n', g) FROM generate_series(1, $2::int) g`, kind, n)
+}
+
+// jobs describes the rows of a kind: status/attempts → count.
+func (e *engine) jobs(kind string) map[string]int {
+	e.t.Helper()
+	rows, err := e.db.Pool.Query(context.Background(), `SELECT status || '/' || attempts, count(*) FROM `+e.db.Table+` WHERE kind = $1 GROUP BY 1`, kind)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	out := map[string]int{}
+	var what string
+	var n int
+	if _, err := pgx.ForEachRow(rows, []any{&what, &n}, func() error { out[what] = n; return nil }); err != nil {
+		e.t.Fatal(err)
+	}
+	return out
+}
+
+// until waits for the rows of a kind to be just so.
+func (e *engine) until(kind, what string, n int) {
+	e.t.Helper()
+	e.eventually(fmt.Sprintf("%d %s %s", n, kind, what), func() bool { return e.jobs(kind)[what] == n }, func() any { return e.jobs(kind) })
+}
+
+func (e *engine) eventually(what string, ok func() bool, seen func() any) {
+	e.t.Helper()
+	for deadline := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			e.t.Fatalf("not within a minute: %s; seen %v", what, seen())
+		}
+	}
+}
+
+func text(e *engine, sql string, args ...any) string {
+	e.t.Helper()
+	var s string
+	if err := e.db.Pool.QueryRow(context.Background(), sql, args...).Scan(&s); err != nil {
+		e.t.Fatal(err)
+	}
+	return s
+}
+
+func all(o sinks.Outcome, scope sinks.Scope) func(sinks.Message) sinks.Result {
+	return func(sinks.Message) sinks.Result { return sinks.Result{Outcome: o, Scope: scope, Err: errAway} }
+}
+
+func one(kind string, to ...string) []Route { return []Route{{Kind: kind, To: to}} }
+
+// B22: what a broker has definitely not taken costs no attempt, however long it is away.
+func TestB22OutageCostsNoAttempt(t *testing.T) {
+	t.Parallel()
+	for _, scope := range []sinks.Scope{sinks.ScopeSink, sinks.ScopeAddress, sinks.ScopeMessage} {
+		t.Run(scope.String(), func(t *testing.T) {
+			t.Parallel()
+			s := &script{}
+			s.set(all(sinks.Unavailable, scope), errAway)
+			e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}})
+			e.enqueue("a", 200)
+			e.eventually("several tries", func() bool { return len(s.sent()) >= 50 }, func() any { return len(s.sent()) })
+			e.eventually("all given back", func() bool { return e.jobs("a")["ready/0"] == 200 }, func() any { return e.jobs("a") })
+			if tries := len(s.sent()); scope != sinks.ScopeMessage && tries > 200 {
+				t.Errorf("%d messages were sent to a place that is away", tries)
+			}
+			s.set(nil, nil)
+			e.until("a", "done/1", 200)
+		})
+	}
+}
+
+// A broker that takes messages and says nothing costs the first batches one attempt, not all jobs all attempts.
+func TestSilenceCostsOneAttempt(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	s.set(all(sinks.Unknown, sinks.ScopeSink), errAway)
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}})
+	e.enqueue("a", 300)
+	e.eventually("the sink is away", func() bool { return !e.Health().Sinks["s"].Up }, func() any { return e.Health() })
+	time.Sleep(time.Second) // retries would come every 100 ms
+	if got := e.jobs("a"); got["ready/0"] < 200 || got["ready/1"] > 100 {
+		t.Errorf("after a second of silence: %v, want at most two batches with one attempt", got)
+	}
+	s.set(nil, nil)
+	e.eventually("all done", func() bool { j := e.jobs("a"); return j["done/1"]+j["done/2"] == 300 }, func() any { return e.jobs("a") })
+	if n := testutil.ToFloat64(e.metrics.duplicates.WithLabelValues("s")); n == 0 || n > 100 {
+		t.Errorf("possible duplicates: %v", n)
+	}
+}
+
+// A message that makes the broker cut the connection dies of its own attempts; its neighbours get through.
+func TestPoisonDiesAlone(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	var poison string
+	s.say = func(m sinks.Message) sinks.Result {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		last := s.batches[len(s.batches)-1]
+		if slices.ContainsFunc(last, func(m sinks.Message) bool { return strings.Contains(string(m.Payload), "poison") }) {
+			return sinks.Result{Outcome: sinks.Unknown, Scope: sinks.ScopeSink, Err: errors.New("connection cut")}
+		}
+		return sinks.Result{Outcome: sinks.Accepted}
+	}
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) { c.Workers = 1 }})
+	e.enqueue("a", 30)
+	poison = text(e, `INSERT INTO `+e.db.Table+` (kind, payload) VALUES ('a', '{"poison": true}') RETURNING id::text`)
+	e.eventually("30 done, one dead", func() bool {
+		return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE status = 'done'`) == "30" && text(e, `SELECT status FROM `+e.db.Table+` WHERE id = `+poison) == "dead"
+	}, func() any { return e.jobs("a") })
+	if got := text(e, `SELECT max(attempts)::text FROM `+e.db.Table+` WHERE status = 'done'`); got > "3" {
+		t.Errorf("a neighbour of the poison needed %s attempts", got)
+	}
+}
+
+// B24: each destination gets a job until it has accepted it, and then never again.
+func TestB24FanOutSendsOnlyWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	good, bad := &script{}, &script{}
+	bad.set(all(sinks.Failed, sinks.ScopeMessage), nil)
+	e := run(t, testdb.New(t), options{routes: one("a", "good:x", "bad:y"), sinks: map[string]sinks.Sink{"good": good, "bad": bad}})
+	e.enqueue("a", 20)
+	e.eventually("three tries", func() bool { return len(bad.sent()) >= 60 }, func() any { return len(bad.sent()) })
+	bad.set(nil, nil)
+	e.eventually("all done", func() bool { return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE status = 'done'`) == "20" }, func() any { return e.jobs("a") })
+	if n := len(good.sent()); n != 20 {
+		t.Errorf("the healthy destination got %d messages for 20 jobs", n)
+	}
+	if got := text(e, `SELECT string_agg(DISTINCT delivered::text, ' ') FROM `+e.db.Table); got != "{good:x,bad:y}" && got != "{bad:y,good:x}" {
+		t.Errorf("delivered: %s", got)
+	}
+}
+
+// While one destination is away the others get every job, at once.
+func TestFanOutBesideAnOutage(t *testing.T) {
+	t.Parallel()
+	good, bad := &script{}, &script{}
+	bad.set(all(sinks.Unavailable, sinks.ScopeAddress), errAway)
+	e := run(t, testdb.New(t), options{routes: one("a", "good:x", "bad:y"), sinks: map[string]sinks.Sink{"good": good, "bad": bad}})
+	e.enqueue("a", 200)
+	e.eventually("the healthy one has all", func() bool { return len(good.sent()) == 200 }, func() any { return len(good.sent()) })
+	e.until("a", "ready/0", 200)
+	if h := e.Health(); h.Destinations["bad:y"].Up || !h.Destinations["good:x"].Up || !h.Sinks["bad"].Up || !h.Degraded() {
+		t.Errorf("health: %+v", h)
+	}
+	bad.set(nil, nil)
+	e.until("a", "done/1", 200)
+	if n := len(good.sent()); n != 200 {
+		t.Errorf("the healthy destination got %d messages for 200 jobs", n)
+	}
+}
+
+// One destination rejects for ever: the others still get the job, then it is dead and names the one.
+func TestRejectedByOneDestination(t *testing.T) {
+	t.Parallel()
+	good, bad := &script{}, &script{}
+	bad.set(func(sinks.Message) sinks.Result {
+		return sinks.Result{Outcome: sinks.Rejected, Err: errors.New("300 bytes, the limit is 200")}
+	}, nil)
+	e := run(t, testdb.New(t), options{routes: one("a", "good:x", "bad:y"), sinks: map[string]sinks.Sink{"good": good, "bad": bad}})
+	e.enqueue("a", 5)
+	e.until("a", "dead/1", 5)
+	if n := len(good.sent()); n != 5 {
+		t.Errorf("the other destination got %d of 5", n)
+	}
+	if got := text(e, `SELECT min(last_error) FROM `+e.db.Table); got != "bad:y: 300 bytes, the limit is 200" {
+		t.Errorf("last_error: %s", got)
+	}
+	if n := testutil.ToFloat64(e.metrics.jobsDead.WithLabelValues("a", "bad:y", reasonRejected)); n != 5 {
+		t.Errorf("relay_jobs_dead_total: got %v, want 5", n)
+	}
+}
+
+// B28: a sink that hangs holds only its own lane.
+func TestB28HungSinkHoldsOnlyItsLane(t *testing.T) {
+	t.Parallel()
+	hung, good := &script{hang: make(chan struct{})}, &script{}
+	e := run(t, testdb.New(t), options{routes: []Route{{Kind: "h", To: []string{"hung:x"}}, {Kind: "g", To: []string{"good:x"}}}, sinks: map[string]sinks.Sink{"hung": hung, "good": good}})
+	e.enqueue("h", 500)
+	e.eventually("both workers hang", func() bool { return e.jobs("h")["running/1"] == 100 }, func() any { return e.jobs("h") })
+	e.enqueue("g", 500)
+	e.until("g", "done/1", 500)
+	close(hung.hang)
+	e.until("h", "done/1", 500)
+}
+
+// B05: a batch that takes longer than a lease is renewed meanwhile; nobody else gets its jobs.
+func TestB05LeasesAreRenewed(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	s := &script{delay: 400 * time.Millisecond}
+	short := func(c *Config, o *claim.Options) {
+		c.Lease, o.Lease, c.PublishTimeout, c.Workers = 1500*time.Millisecond, 1500*time.Millisecond, time.Second, 1
+	}
+	e := run(t, db, options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: short})
+	db.Exec(t, `INSERT INTO `+db.Table+` (kind, payload, alone) SELECT 'a', '1', true FROM generate_series(1, 10)`) // 4 s one by one
+	e.eventually("claimed", func() bool { return e.jobs("a")["ready/0"] == 0 }, func() any { return e.jobs("a") })
+	run(t, db, options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: short})
+	e.until("a", "done/1", 10)
+	if n := len(s.sent()); n != 10 {
+		t.Errorf("%d messages for 10 jobs", n)
+	}
+	if n := testutil.ToFloat64(e.metrics.lostLeases); n != 0 {
+		t.Errorf("%v leases were lost", n)
+	}
+}
+
+// A sink that panics costs a retry of that batch, not the process.
+func TestPanicInASink(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	first := true
+	s.say = func(sinks.Message) sinks.Result {
+		if first {
+			first = false
+			panic("boom")
+		}
+		return sinks.Result{Outcome: sinks.Accepted}
+	}
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) { c.Workers = 1 }})
+	e.enqueue("a", 3)
+	e.eventually("all done", func() bool { j := e.jobs("a"); return j["done/1"]+j["done/2"] == 3 }, func() any { return e.jobs("a") })
+}
+
+// B26: a drain ends what is in flight and gives back the rest; a drain that can't gives up in time.
+func TestB26Drain(t *testing.T) {
+	t.Parallel()
+	t.Run("clean", func(t *testing.T) {
+		t.Parallel()
+		s := &script{hang: make(chan struct{})}
+		e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}})
+		e.enqueue("a", 500)
+		e.eventually("both workers hang", func() bool { return e.jobs("a")["running/1"] == 100 }, func() any { return e.jobs("a") })
+		ended := make(chan error)
+		go func() { ended <- e.stop() }()
+		e.eventually("draining", func() bool { return e.Health().Draining && !e.Health().Ready() }, func() any { return e.Health() })
+		close(s.hang)
+		if err := <-ended; err != nil {
+			t.Errorf("Run: got %v, want nil", err)
+		}
+		if got := e.jobs("a"); got["done/1"] != 100 || got["ready/0"] != 400 {
+			t.Errorf("after the drain: %v, want 100 done and 400 as they were", got)
+		}
+	})
+	t.Run("abandoned", func(t *testing.T) {
+		t.Parallel()
+		s := &script{hang: make(chan struct{})}
+		e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}})
+		e.enqueue("a", 100)
+		e.eventually("it hangs", func() bool { return e.jobs("a")["running/1"] > 0 }, func() any { return e.jobs("a") })
+		e.abandon()
+		if err := e.stop(); !errors.Is(err, ErrGaveUp) {
+			t.Errorf("Run: got %v, want ErrGaveUp", err)
+		}
+	})
+}
+
+// Jobs that can't become a message are dead with the rule, and don't hold up their neighbours.
+func TestB08OddRows(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	e := run(t, testdb.New(t), options{routes: one("*", "s:q.{header.region}"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) {
+		c.CheckAddress = map[string]func(string) error{"s": func(a string) error {
+			if strings.Contains(a, " ") {
+				return fmt.Errorf("address %q: spaces aren't allowed", a)
+			}
+			return nil
+		}}
+	}})
+	for _, h := range []string{`{"region": "eu", "x": null}`, `{"region": "eu", "x": [1]}`, `{"region": "eu", "x": {}}`, `{}`, `{"region": "e u"}`, `{"region": "eu", "relay-id": "y"}`} {
+		e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, payload, headers) SELECT 'bad', '1', $1::jsonb FROM generate_series(1, 20)`, h)
+	}
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, payload, headers) SELECT 'good', '1', '{"region": "eu"}' FROM generate_series(1, 100)`)
+	e.until("good", "done/1", 100)
+	e.until("bad", "dead/1", 120)
+	want := []string{`header "x": is null`, `header "x": is an array`, `header "x": is an object`, "{header.region}", "spaces aren't allowed", "relay-"}
+	got := text(e, `SELECT string_agg(DISTINCT last_error, E'\n') FROM `+e.db.Table+` WHERE status = 'dead'`)
+	for _, w := range want {
+		if !strings.Contains(got, w) {
+			t.Errorf("no dead job says %q:\n%s", w, got)
+		}
+	}
+}
+
+// A message is decided on, claimed and settled with the id that the source and the table give it.
+func TestSourceIsPartOfTheID(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}})
+	e.enqueue("a", 1)
+	e.until("a", "done/1", 1)
+	if got, want := s.sent()[0], "test/"+text(e, `SELECT id::text FROM `+e.db.Table); got != want {
+		t.Errorf("id: got %s, want %s", got, want)
+	}
+}
