@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/services": {"internal/services"},
 	"internal/testdb":   {"internal/services", "migrations"},
 	"internal/e2e":      {""},
+	"internal/arch":     {},
 }
 
 // forbidden keeps technologies in their rooms: what a package under pkg must not import, with the reason.
