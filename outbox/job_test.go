@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -139,7 +140,7 @@ func TestHeaders(t *testing.T) {
 	}{
 		{"", `""`}, {`<&>"\é😀` + "\u2028\n", `"<&>\"\\é😀` + "\u2028" + `\u000a"`}, {colour("red"), `"red"`},
 		{true, "true"}, {5000000000, "5000000000"}, {grade(-3), "-3"}, {uint64(math.MaxUint64), "18446744073709551615"}, {time.Second, "1000000000"},
-		{1.5, "1.5"}, {float32(0.1), "0.1"}, {1e300, "1e+300"}, {-0.0, "0"}, {json.Number("123456789012345678901234567890.10"), "123456789012345678901234567890.10"},
+		{1.5, "1.5"}, {float32(0.1), "0.1"}, {1e300, "1e+300"}, {math.Copysign(0, -1), "-0"}, {json.Number("123456789012345678901234567890.10"), "123456789012345678901234567890.10"},
 	} {
 		rows, err := check([]Job{job(func(j *Job) { j.Headers = map[string]any{"b": 1, "a": c.value} })})
 		if err != nil {
@@ -225,7 +226,7 @@ func TestStatementNamesTheTable(t *testing.T) {
 }
 
 func ExampleInvalidError() {
-	_, err := Enqueue(nil, nil, Job{Kind: "order.created", Payload: map[string]any{"notes": []string{"fine", "a\x00b"}}})
+	_, err := Enqueue(context.Background(), nil, Job{Kind: "order.created", Payload: map[string]any{"notes": []string{"fine", "a\x00b"}}})
 	var bad *InvalidError
 	if errors.As(err, &bad) {
 		fmt.Println(bad.Field, bad.Path)
