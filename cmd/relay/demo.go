@@ -214,6 +214,7 @@ func (d *demonstration) relayShop(ctx context.Context, shopDB *pgxpool.Pool) err
 	defer stopShowing()
 	shopped := make(chan error, 1)
 	go func() {
+		d.untilReady(shopCtx)
 		err := demo.Shop{DB: shopDB, Ledger: d.ledger, Jobs: d.jobs, Rate: d.rate}.Run(shopCtx)
 		d.ledger.Wait(d.abandon, shopDB)
 		shopped <- err
@@ -229,6 +230,19 @@ func (d *demonstration) relayShop(ctx context.Context, shopDB *pgxpool.Pool) err
 			err = errors.New("the relay ended early")
 		}
 		return err
+	}
+}
+
+// untilReady waits for the relay, so that the first jobs' latency isn't that of its start.
+func (d *demonstration) untilReady(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	for !d.stage.health().Ready() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
 	}
 }
 

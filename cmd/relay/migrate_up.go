@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jobrelay/relay/migrations"
 	"github.com/spf13/cobra"
@@ -21,7 +23,13 @@ again does nothing; of two at once the second waits.`,
 		if err != nil {
 			return err
 		}
-		return a.withSchema(o, func(db *pgx.ConnConfig, o migrations.Options) error { return migrations.Up(c.Context(), db, o) })
+		return a.withSchema(o, func(db *pgx.ConnConfig, o migrations.Options) error {
+			if err := migrations.Up(c.Context(), db, o); err != nil {
+				return err
+			}
+			_, err := fmt.Fprintf(a.stdout, "table %s is up to date\n", o.Table)
+			return err
+		})
 	}
 	return c
 }

@@ -46,11 +46,13 @@ func read(env config.Environ, need config.Need) (*settings, config.Problems, []s
 	for _, r := range cfg.Routes {
 		s.routes = append(s.routes, relay.Route{Kind: r.Kind, To: r.To, Order: r.Order, Share: r.Share})
 	}
-	if len(s.routes) > 0 && len(problems) == 0 {
+	if len(s.routes) > 0 && !slices.ContainsFunc(problems, aboutRoutes) {
 		problems = append(problems, s.compileRoutes(env, &warnings)...)
 	}
 	return s, problems, append(warnings, config.Unknown(env, s.sections()...)...)
 }
+
+func aboutRoutes(p config.Problem) bool { return strings.HasPrefix(p.Name, "RELAY_ROUTES") }
 
 // decodeSinks reads the settings of the sinks that routes or RELAY_SINKS name.
 func (s *settings) decodeSinks(env config.Environ, warnings *[]string) config.Problems {

@@ -20,9 +20,10 @@ import (
 var files embed.FS
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{
-	"count": count,
-	"span":  span,
-	"clock": func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
+	"count":  count,
+	"routed": routed,
+	"span":   span,
+	"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05 UTC") },
 }).ParseFS(files, "page.html"))
 
 // maxRows bounds the kinds on the page; /api/status has them all.
@@ -36,7 +37,7 @@ type view struct {
 	Kinds   []ops.Kind
 	Hidden  int // kinds that are not in Kinds
 	Stale   bool
-	Totals  ops.Kind
+	Totals  ops.Kind   // of the routed kinds
 	Figures ops.Status // as overview's, never nil
 	Known   bool       // figures have been read
 }
@@ -67,6 +68,9 @@ func (s *Server) view() view {
 	v.Figures, v.Known = *v.overview.Figures, true
 	v.Stale = v.AgeSeconds > ops.MaxAge.Seconds()
 	for _, k := range v.Figures.Kinds {
+		if !routed(k) {
+			continue // somebody else's
+		}
 		v.Totals.Ready += k.Ready
 		v.Totals.Due += k.Due
 		v.Totals.Running += k.Running
@@ -83,6 +87,8 @@ func (s *Server) view() view {
 	}
 	return v
 }
+
+func routed(k ops.Kind) bool { return k.Routed == nil || *k.Routed }
 
 // places lists states by name, those that are down first.
 func places(what string, states map[string]relay.State) []place {
