@@ -47,14 +47,7 @@ func (q *Queue) refresh(ctx context.Context) error {
 // readPairs runs the skip scan. Where a held snapshot makes it slow it runs less often.
 func (q *Queue) readPairs(ctx context.Context) error {
 	start := time.Now()
-	var found []Pair
-	err := q.s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(q.s.sql.claimSettings, q.s.timeout())
-		b.Queue(q.s.sql.pairs).Query(func(rows pgx.Rows) (err error) {
-			found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Pair])
-			return err
-		})
-	})
+	found, err := q.s.readPairs(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,6 +61,15 @@ func (q *Queue) readPairs(ctx context.Context) error {
 	}
 	q.forget(q.sweeper.pairsRead.Add(-pairsKept))
 	return nil
+}
+
+// readPairs runs the skip scan.
+func (s *Store) readPairs(ctx context.Context) (found []Pair, err error) {
+	err = s.read(ctx, s.sql.pairs, nil, func(rows pgx.Rows) (err error) {
+		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Pair])
+		return err
+	})
+	return found, err
 }
 
 // forget drops the pairs that haven't been seen for long. Called under mu.
@@ -118,14 +120,11 @@ func (q *Queue) readShares(ctx context.Context) error {
 
 func (s *Store) shares(ctx context.Context) (map[string]int, error) {
 	shares := map[string]int{}
-	err := s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, s.timeout())
-		b.Queue(s.sql.kinds).Query(func(rows pgx.Rows) error {
-			var name string
-			var share int
-			_, err := pgx.ForEachRow(rows, []any{&name, &share}, func() error { shares[name] = share; return nil })
-			return err
-		})
+	err := s.read(ctx, s.sql.kinds, nil, func(rows pgx.Rows) error {
+		var name string
+		var share int
+		_, err := pgx.ForEachRow(rows, []any{&name, &share}, func() error { shares[name] = share; return nil })
+		return err
 	})
 	return shares, err
 }

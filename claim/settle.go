@@ -3,6 +3,7 @@ package claim
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -173,20 +174,11 @@ func (o *Outcome) delivered() []string {
 	}
 	all := append([]string(nil), o.Lease.Delivered...)
 	for _, d := range o.Delivered {
-		if !contains(all, d) {
+		if !slices.Contains(all, d) {
 			all = append(all, d)
 		}
 	}
 	return all
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // reason makes an error text one that Postgres takes: valid UTF-8 without NUL, cut at a character.

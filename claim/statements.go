@@ -10,22 +10,23 @@ import (
 
 // The files write the table and what lives beside it as psql variables, so each can be run by hand:
 //
-//	psql -v jobs=jobs -v relay_kinds=relay_kinds -v relay_owns=relay_owns
+//	psql -v jobs=jobs -v relay_kinds=relay_kinds -v relay_closed_keys=relay_closed_keys -v relay_owns=relay_owns
 //
 //go:embed *.sql
 var files embed.FS
 
 // statements are the files' texts for one table.
 type statements struct {
+	table string // quoted
+
 	claimSettings, settleSettings string
-	claim                         string
+	claim, extend                 string
 	done, doneDelete              string
 	retry, dead, release          string
-	extend                        string
 	pairs, kinds, register        string
 	sweep, reap                   string
 	cleanKinds, clean             string
-	figureKinds, figures          string
+	figures, figuresDead          string
 	deadTuples, snapshot          string
 	deadKinds, deadPage           string
 	deadByID, deadGet             string
@@ -40,14 +41,19 @@ func statementsFor(table string) (statements, error) {
 	put := strings.NewReplacer(
 		":jobs", at.quoted(at.table),
 		":relay_kinds", at.quoted("relay_kinds"),
+		":relay_closed_keys", at.quoted("relay_closed_keys"),
 		":relay_owns", at.quoted("relay_owns"),
 	)
-	var s statements
+	s := statements{table: at.quoted(at.table)}
 	for name, to := range map[string]*string{
-		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim,
+		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "extend": &s.extend,
 		"done": &s.done, "done_delete": &s.doneDelete, "retry": &s.retry, "dead": &s.dead, "release": &s.release,
-		"extend": &s.extend, "pairs": &s.pairs, "kinds": &s.kinds, "register": &s.register,
-		"sweep": &s.sweep, "reap": &s.reap} {
+		"pairs": &s.pairs, "kinds": &s.kinds, "register": &s.register, "sweep": &s.sweep, "reap": &s.reap,
+		"clean_kinds": &s.cleanKinds, "clean": &s.clean, "figures": &s.figures, "figures_dead": &s.figuresDead,
+		"dead_tuples": &s.deadTuples, "snapshot": &s.snapshot, "dead_kinds": &s.deadKinds, "dead_page": &s.deadPage,
+		"dead_by_id": &s.deadByID, "dead_get": &s.deadGet, "requeue": &s.requeue, "discard": &s.discard,
+		"exists": &s.exists,
+	} {
 		text, err := files.ReadFile(name + ".sql")
 		if err != nil {
 			return statements{}, fmt.Errorf("statement %s: %w", name, err)

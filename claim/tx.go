@@ -52,6 +52,14 @@ func (s *Store) transaction(ctx context.Context, queue func(*pgx.Batch)) error {
 	return nil
 }
 
+// read runs one statement that changes nothing, under the settings that keep index walks.
+func (s *Store) read(ctx context.Context, sql string, args []any, rows func(pgx.Rows) error) error {
+	return s.transaction(ctx, func(b *pgx.Batch) {
+		b.Queue(s.sql.claimSettings, s.timeout())
+		b.Queue(sql, args...).Query(rows)
+	})
+}
+
 // rollback ends what a failed batch left open, so that the connection can be used again.
 func rollback(conn *pgxpool.Conn) {
 	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {

@@ -1,0 +1,32 @@
+-- Removes the old among the next finished jobs of a kind, in the order in which they finished.
+--
+-- The slice is bounded by what is looked at, not by what is removed: jobs that stay (dead ones, other people's) may be
+-- many. Rows somebody holds are skipped, and the predicate is checked again under the lock: an operator may have
+-- requeued the job. Only rows with a token: what an old worker finished is its own.
+--
+-- $1 kind   $2 from this finished_at   $3 age of done ones, $4 of dead ones, in microseconds, NULL: they stay
+-- $5 most rows to look at
+WITH slice AS MATERIALIZED (
+    SELECT j.id, j.finished_at
+    FROM :jobs AS j
+    WHERE j.kind = $1::text
+      AND j.finished_at IS NOT NULL
+      AND j.finished_at >= $2::timestamptz
+      AND j.finished_at < statement_timestamp() - least($3::bigint, $4::bigint) * interval '1 microsecond'
+    ORDER BY j.finished_at
+    LIMIT $5::integer
+), old AS MATERIALIZED (
+    SELECT j.id
+    FROM :jobs AS j
+    WHERE j.id = ANY (ARRAY (SELECT id FROM slice))
+      AND j.lease_token IS NOT NULL
+      AND j.finished_at < statement_timestamp()
+            - CASE j.status WHEN 'done' THEN $3::bigint WHEN 'dead' THEN $4::bigint END * interval '1 microsecond'
+    FOR UPDATE OF j SKIP LOCKED
+), gone AS (
+    DELETE FROM :jobs AS j WHERE j.id = ANY (ARRAY (SELECT id FROM old)) RETURNING j.id
+)
+SELECT (SELECT count(*) FROM gone)::integer,
+       (SELECT count(*) FROM slice)::integer,
+       (SELECT max(finished_at) FROM slice),
+       statement_timestamp() - greatest($3::bigint, $4::bigint) * interval '1 microsecond'
