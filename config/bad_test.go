@@ -50,7 +50,7 @@ func TestBadSettings(t *testing.T) {
 		bad{"DATABASE_CONNECTIONS", "1"}, bad{"DATABASE_CONNECTIONS", "1001"}, bad{"BATCH_SIZE", "10001"}, bad{"WORKERS", "257"},
 		bad{"BATCH_BYTES", "8 parsecs"}, bad{"BATCH_BYTES", "2GiB"}, bad{"LEASE", "24h1s"},
 		bad{"MIGRATE", "yes"}, bad{"LOG_LEVEL", "shout"}, bad{"LOG_FORMAT", "xml"}, bad{"ADMIN_ADDR", "8321"}, bad{"ADMIN_ADDR", "host:99999"},
-		bad{"ADMIN_ADDR", "host:http"}, bad{"TABLE", `jobs"; DROP TABLE x`}, bad{"TABLE", "a.b.c"}, bad{"TABLE", strings.Repeat("x", 41)},
+		bad{"ADMIN_ADDR", "host:http"}, bad{"TABLE", `jobs"; DROP TABLE x`}, bad{"TABLE", "a.b.c"}, bad{"TABLE", strings.Repeat("x", 51)}, bad{"TABLE", ".jobs"}, bad{"TABLE", "shop."}, bad{"TABLE", "jöbs"}, bad{"TABLE", "my jobs"},
 		bad{"SOURCE", "a/b"}, bad{"SOURCE", "a b"}, bad{"SOURCE", "é"}, bad{"SINKS", "kafka"}, bad{"SINKS", "Kafka:kafka"}, bad{"SINKS", "kafka:"},
 		bad{"SINKS", "batch:kafka"}, bad{"SINKS", "routes:kafka"}, bad{"SINKS", "a-b:kafka,a_b:sqs"},
 	)
@@ -128,7 +128,7 @@ func TestNoProblem(t *testing.T) {
 	t.Parallel()
 	for _, change := range []map[string]string{
 		{}, {"LEASE": ""}, {"LEASE": "  "}, {"LEASE": " 2m "}, {"RETENTION": "0"}, {"RETENTION": "0s"}, {"RETENTION_DEAD": "NEVER"}, {"LOG_LEVEL": "WARN"},
-		{"ADMIN_ADDR": "OFF"}, {"ADMIN_ADDR": ":0"}, {"ADMIN_ADDR": "[::1]:8321"}, {"TABLE": "shop.Jobs"}, {"BATCH_SIZE": "10000"}, {"LISTEN_URL": "off"},
+		{"ADMIN_ADDR": "OFF"}, {"ADMIN_ADDR": ":0"}, {"ADMIN_ADDR": "[::1]:8321"}, {"TABLE": "shop.Jobs"}, {"TABLE": "my-jobs"}, {"TABLE": "my_shop.jobs_2"}, {"BATCH_SIZE": "10000"}, {"LISTEN_URL": "off"},
 		{"DATABASE_URL": "host=/run/postgresql dbname=shop"}, {"DATABASE_URL": "postgres:///shop?pool_max_conns=3&default_query_exec_mode=exec"},
 		{"ROUTES": `[{"kind": "a", "to": ["discard:"]}]`}, {"SINKS": "kafka-eu:kafka, kafka-us:kafka,,"},
 	} {

@@ -16,7 +16,7 @@ type Config struct {
 	DatabaseConnections int    `env:"DATABASE_CONNECTIONS" default:"10" range:"2..1000" help:"Connections for claiming and settling. A worker holds one only during a statement. One more is opened for LISTEN, two for the admin server."`
 	// ListenURL is DatabaseURL unless it's set; "" (written off) means polling only.
 	ListenURL Secret `env:"LISTEN_URL" secret:"true" zero:"off" shown:"as DATABASE_URL" rule:"a Postgres URL" help:"A direct connection for LISTEN and migrations, needed when DATABASE_URL leads through a transaction-mode pooler. off: polling only."`
-	Table     string `env:"TABLE" default:"jobs" match:"^([A-Za-z_][A-Za-z0-9_]{0,62}\\.)?[A-Za-z_][A-Za-z0-9_]{0,39}$" rule:"a table name of up to 40 letters, digits and _, or schema.table" help:"The jobs table. It may name a schema; then the relay's own tables and functions live there too. Upper case is meant literally."`
+	Table     string `env:"TABLE" default:"jobs" match:"^([!#-\\-/-~]{1,63}\\.)?[!#-\\-/-~]{1,50}$" rule:"a table, or schema.table, in up to 50 (schema: 63) printable ASCII characters without space, dot and quote" help:"The jobs table. It may name a schema; then the relay's own tables and functions live there too. Letters are meant as they are, upper case too."`
 	// Source is "" unless it's set: the database's name, to be asked of the server.
 	Source string `env:"SOURCE" shown:"database name" match:"^[!-.0-~]{1,100}$" rule:"up to 100 printable ASCII characters without space and slash" help:"First half of the message id SOURCE/ID. Choose it when several databases feed the same broker under one database name."`
 

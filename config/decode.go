@@ -39,7 +39,7 @@ func (f *field) decode(env Environ, into reflect.Value) Problems {
 	}
 	if text == "" {
 		if f.required {
-			return Problems{problemHidden(f.name, "is required: %s", f.allowed())}
+			return Problems{problemHidden(f.name, "is required: %s", f.allowed(true))}
 		}
 		return nil
 	}
@@ -54,9 +54,9 @@ func (f *field) decode(env Environ, into reflect.Value) Problems {
 // broken words what is wrong with a value that came from the variable called source.
 func (f *field) broken(source, text string) Problem {
 	if f.secret {
-		return problemHidden(source, "must be %s (its value is secret and isn't shown)", f.allowed())
+		return problemHidden(source, "must be %s (its value is secret and isn't shown)", f.allowed(true))
 	}
-	return problem(source, text, "must be %s", f.allowed())
+	return problem(source, text, "must be %s", f.allowed(true))
 }
 
 // lookup returns the setting's text, "" when it has none, and the variable that it came from.

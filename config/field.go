@@ -92,9 +92,9 @@ func (f *field) whole() bool {
 
 func (f *field) measured() bool { return f.whole() || f.duration() }
 
-// must say what a value has to be, as the end of "must be …".
-func (f *field) allowed() string {
-	rule := f.kindOf()
+// allowed says what a value has to be, as the end of "must be …", with an example or without.
+func (f *field) allowed(example bool) string {
+	rule := f.form(example)
 	if f.low != "" {
 		rule += fmt.Sprintf(" from %s to %s", f.low, f.high)
 	}
@@ -104,23 +104,26 @@ func (f *field) allowed() string {
 	return rule
 }
 
-func (f *field) kindOf() string {
+func (f *field) form(example bool) string {
+	noun, such := "text", ""
 	switch {
 	case f.rule != "":
-		return f.rule
+		noun = f.rule
 	case len(f.words) > 0:
-		return list(f.words, "or")
+		noun = list(f.words, "or")
 	case f.bytes:
-		return "a size such as 512KiB or 8MiB"
+		noun, such = "a size", " such as 512KiB or 8MiB"
 	case f.duration():
-		return "a duration such as 500ms, 30s or 5m"
+		noun, such = "a duration", " such as 500ms, 30s or 5m"
 	case f.whole():
-		return "a whole number"
+		noun = "a whole number"
 	case f.typ.Kind() == reflect.Bool:
-		return "true or false"
-	default:
-		return "text of the right form"
+		noun = "true or false"
 	}
+	if !example {
+		return noun
+	}
+	return noun + such
 }
 
 // list joins words as a sentence does.

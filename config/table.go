@@ -14,7 +14,7 @@ func Table(s Section) string {
 		if f.secret {
 			name += " (secret)"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(name), cell(f.byDefault()), cell(f.allowed()), cell(f.help))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(name), cell(f.byDefault()), cell(f.allowed(false)), cell(f.help))
 	}
 	return b.String()
 }
