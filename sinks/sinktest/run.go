@@ -13,7 +13,7 @@ import (
 )
 
 // patience is the deadline of what should succeed. It only bounds what never comes.
-var patience = 30 * time.Second
+var patience = time.Minute
 
 // How long the suite waits otherwise.
 const (

@@ -1,0 +1,96 @@
+package sqs
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"sync/atomic"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	idleTimeout = 50 * time.Second
+	// fallbackRegion signs requests to an endpoint of one's own, which needs some region and doesn't care.
+	fallbackRegion = "us-east-1"
+)
+
+// client is the SDK's client on a pool of connections that can be closed.
+type client struct {
+	*awssqs.Client
+	pool *http.Transport
+}
+
+func newClient(settings Settings) (*client, error) {
+	base := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		// The default keeps ten idle connections and opens new ones all the time beyond that. Two more are for checks.
+		t.MaxIdleConnsPerHost = settings.Parallel + 2
+		t.MaxIdleConns = 0
+		t.IdleConnTimeout = idleTimeout
+		t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
+	})
+	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(base)}
+	if settings.Region != "" {
+		options = append(options, awsconfig.WithRegion(settings.Region))
+	}
+	cfg, err := awsconfig.LoadDefaultConfig(context.Background(), options...)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Region == "" && settings.Endpoint != "" {
+		cfg.Region = fallbackRegion
+	}
+	// The SDK may have added certificates (AWS_CA_BUNDLE) to the client that it was given.
+	if changed, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
+		base = changed
+	}
+	pool := base.GetTransport()
+	return &client{
+		Client: awssqs.NewFromConfig(cfg, func(o *awssqs.Options) {
+			o.HTTPClient = &traced{&http.Client{Transport: pool, CheckRedirect: noRedirect}}
+			// Whoever retries has to know what was taken: only the relay does.
+			o.Retryer = aws.NopRetryer{}
+			o.RetryMaxAttempts = 1
+			// The SDK's check turns one wrong entry into an error without results for all ten.
+			o.DisableMessageChecksumValidation = true
+			if settings.Endpoint != "" {
+				o.BaseEndpoint = aws.String(settings.Endpoint)
+			}
+		}),
+		pool: pool,
+	}, nil
+}
+
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// attempt records whether a call may have reached the server.
+type attempt struct{ connected atomic.Bool }
+
+type attemptKey struct{}
+
+// watched is ctx with an attempt in it, for one call.
+func watched(ctx context.Context) (context.Context, *attempt) {
+	a := new(attempt)
+	return context.WithValue(ctx, attemptKey{}, a), a
+}
+
+// traced is the HTTP client of the calls to SQS. Those for credentials go another way, so that theirs don't count as
+// an attempt.
+type traced struct{ *http.Client }
+
+func (t *traced) Do(r *http.Request) (*http.Response, error) {
+	if a, ok := r.Context().Value(attemptKey{}).(*attempt); ok {
+		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+			// A request is given another connection only when nothing of it went out on the first.
+			GetConn: func(string) { a.connected.Store(false) },
+			GotConn: func(httptrace.GotConnInfo) { a.connected.Store(true) },
+		}))
+	}
+	return t.Client.Do(r)
+}
