@@ -119,7 +119,7 @@ func (q *Queue) know(at Pair) *pair {
 	}
 	i, found := slices.BinarySearchFunc(k.pairs, at.Priority, func(p *pair, priority int16) int { return cmp.Compare(priority, p.Priority) })
 	if !found {
-		k.pairs = slices.Insert(k.pairs, i, &pair{Pair: at, floor: bottom})
+		k.pairs = slices.Insert(k.pairs, i, &pair{Pair: at, floor: bottom, strip: strip{within: bottom}})
 	}
 	return k.pairs[i]
 }

@@ -20,11 +20,17 @@ type Swept struct {
 }
 
 const (
-	sliceRows = 5000
-	reapRows  = 1000
 	// idle is how long a pair goes without a claim until sweeps look at all of it: its floor doesn't move any more, but
 	// leases still run out.
 	idle = 5 * time.Second
+	// Of one call: slices are looked at until this much time is spent, more when a whole pass would take over ten calls.
+	sweepBudget = 50 * time.Millisecond
+	sweepMost   = 500 * time.Millisecond
+	sweepCalls  = 8
+	// heldAfter is the age from which a snapshot counts as held.
+	heldAfter = 2 * time.Second
+	// slowPass is the time of a whole pass from which sweeps count as costly.
+	slowPass = 200 * time.Millisecond
 )
 
 // sweeper is what sweeps remember.
@@ -32,21 +38,20 @@ type sweeper struct {
 	pairsRead  time.Time
 	pairsPause time.Duration
 	swept      time.Time
+	turn       int
+	holder     string // who has the oldest snapshot
+	since      time.Time
 }
-
-// strip is how far the sweep of one pair has come.
-type strip struct{ from point }
 
 // slice is one piece of the pending index, and what was found in it.
 type slice struct {
 	*pair
 	from, to point
 	lacking  string
-	moved    int
-	n, due   int
-	last     point
-	dueAt    point
-	expired  []int64
+
+	rows, due   int
+	last, dueAt point
+	expired     []int64
 }
 
 // Sweep does one slice of the work that claims leave out: it looks for new pairs, for due jobs below the floors, and
@@ -58,133 +63,162 @@ func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
 	if err := q.refresh(ctx); err != nil {
 		return out, fmt.Errorf("sweep: %w", err)
 	}
-	slices := q.slices()
-	out.Pairs = len(slices)
-	if len(slices) == 0 {
-		return out, nil
-	}
-	if err := q.s.look(ctx, slices); err != nil {
+	holder, err := q.observe(ctx)
+	if err != nil {
 		return out, fmt.Errorf("sweep: %w", err)
 	}
-	out.Due = q.found(slices)
-	if err := q.reap(ctx, slices, &out); err != nil {
-		return out, fmt.Errorf("reap: %w", err)
+	light, heavy, cost := q.strips()
+	out.Pairs = len(light) + len(heavy)
+	if err := q.lookAt(ctx, light, &out); err != nil {
+		return out, fmt.Errorf("sweep: %w", err)
+	}
+	if err := q.lookThrough(ctx, heavy, cost, &out); err != nil {
+		return out, fmt.Errorf("sweep: %w", err)
+	}
+	if cost > slowPass {
+		out.Slow = holder
 	}
 	return out, nil
 }
 
-// slices cuts the next piece of every pair.
-func (q *Queue) slices() []*slice {
+// observe notices a held snapshot: one that is still there, unmoved, after a while. It says who holds it.
+func (q *Queue) observe(ctx context.Context) (holder string, err error) {
+	s, err := q.s.oldestSnapshot(ctx)
+	if err != nil {
+		return "", err
+	}
+	now, key := time.Now(), ""
+	if s != nil {
+		key = fmt.Sprint(s.PID, s.Application, s.xmin)
+	}
+	if key != q.sweeper.holder {
+		q.sweeper.holder, q.sweeper.since = key, now
+	}
+	held := key != "" && (now.Sub(q.sweeper.since) >= heldAfter || s.AgeSeconds >= heldAfter.Seconds())
+	q.mu.Lock()
+	q.held = held
+	q.mu.Unlock()
+	if held {
+		return "an old snapshot keeps vacuum from removing what was done: " + s.String(), nil
+	}
+	return "vacuum doesn't keep up with removing what was done", nil
+}
+
+// strips sorts the pairs into those that one statement looks at together, and those whose slices are looked at one by one; cost
+// is the time of a whole pass.
+func (q *Queue) strips() (light, heavy []*pair, cost time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
-	since := now.Sub(q.sweeper.swept).Seconds()
+	since := max(now.Sub(q.sweeper.swept).Seconds(), 0.001)
 	q.sweeper.swept = now
-	var out []*slice
 	for _, p := range q.all() {
-		p.rate, p.taken = float64(p.taken)/max(since, 0.1), 0
+		p.rate += (float64(p.taken)/since - p.rate) / 2
+		p.taken = 0
+		cost += p.strip.cost()
+		if p.strip.single() {
+			light = append(light, p)
+		} else {
+			heavy = append(heavy, p)
+		}
+	}
+	return light, heavy, cost
+}
+
+// lookThrough looks at slices one by one, the pairs in turn, until its time is spent or all were looked at.
+func (q *Queue) lookThrough(ctx context.Context, heavy []*pair, cost time.Duration, out *Swept) error {
+	until := time.Now().Add(min(max(cost/sweepCalls, sweepBudget), sweepMost))
+	for len(heavy) > 0 && time.Now().Before(until) {
+		q.sweeper.turn++
+		i := q.sweeper.turn % len(heavy)
+		if err := q.lookAt(ctx, heavy[i:i+1], out); err != nil {
+			return err
+		}
+		if q.passedAll(heavy[i]) {
+			heavy = append(heavy[:i:i], heavy[i+1:]...)
+		}
+	}
+	return nil
+}
+
+// passedAll reports that the pair's pass has come to its end.
+func (q *Queue) passedAll(p *pair) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return p.strip.next == 0 && p.strip.within == bottom
+}
+
+// lookAt looks at the next slice of each pair, in one statement, and does what has to be done with what it finds.
+func (q *Queue) lookAt(ctx context.Context, pairs []*pair, out *Swept) error {
+	cuts := q.cut(pairs)
+	if len(cuts) == 0 {
+		return nil
+	}
+	start := time.Now()
+	if err := q.s.look(ctx, cuts); err != nil {
+		return err
+	}
+	out.Due += q.found(cuts, time.Since(start))
+	return q.reap(ctx, cuts, out)
+}
+
+func (q *Queue) cut(pairs []*pair) (cuts []*slice) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	for _, p := range pairs {
 		to := p.floor
 		if now.Sub(p.asked) > idle {
 			to = pointAt(now)
 		}
-		out = append(out, &slice{pair: p, from: p.strip.from, to: to, lacking: p.lacking, moved: p.moved})
+		if from, to, ok := p.strip.cut(to); ok {
+			cuts = append(cuts, &slice{pair: p, from: from, to: to, lacking: p.lacking})
+		}
 	}
-	return out
+	return cuts
 }
 
 // look reads what lies in the slices.
-func (s *Store) look(ctx context.Context, slices []*slice) error {
-	n := len(slices)
+func (s *Store) look(ctx context.Context, cuts []*slice) error {
+	n := len(cuts)
 	kinds, priorities, lacking := make([]string, n), make([]int16, n), make([]string, n)
 	fromAt, toAt := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
 	fromID, toID := make([]int64, n), make([]int64, n)
-	for i, c := range slices {
+	for i, c := range cuts {
 		kinds[i], priorities[i], lacking[i] = c.Kind, c.Priority, c.lacking
 		fromAt[i], fromID[i], toAt[i], toID[i] = c.from.timestamp(), c.from.id, c.to.timestamp(), c.to.id
 	}
-	return s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, s.timeout())
-		b.Queue(s.sql.sweep, kinds, priorities, fromAt, fromID, toAt, toID, lacking, int32(sliceRows)).Query(func(rows pgx.Rows) error {
-			var ord, n, due int
+	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, int32(sliceRows)}
+	return s.read(ctx, s.sql.sweep, args, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var ord int
+			var c slice
+			var last *int64
 			var lastAt, dueAt pgtype.Timestamptz
-			var lastID *int64
-			var expired []int64
-			_, err := pgx.ForEachRow(rows, []any{&ord, &n, &lastAt, &lastID, &due, &dueAt, &expired}, func() error {
-				c := slices[ord-1]
-				c.n, c.due, c.expired = n, due, append([]int64(nil), expired...)
-				if lastID != nil {
-					c.last = pointOf(lastAt, *lastID)
-				}
-				c.dueAt = pointOf(dueAt, bottom.id)
-				return nil
-			})
-			return err
-		})
+			if err := rows.Scan(&ord, &c.rows, &lastAt, &last, &c.due, &dueAt, &c.expired); err != nil {
+				return err
+			}
+			to := cuts[ord-1]
+			to.rows, to.due, to.expired, to.dueAt = c.rows, c.due, c.expired, pointOf(dueAt, bottom.id)
+			if last != nil {
+				to.last = pointOf(lastAt, *last)
+			}
+		}
+		return rows.Err()
 	})
 }
 
 // found moves the strips on, and lowers the floors to what is due below them.
-func (q *Queue) found(slices []*slice) (due int) {
+func (q *Queue) found(cuts []*slice, took time.Duration) (due int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, c := range slices {
-		c.strip.from = bottom
-		if c.n == sliceRows {
-			c.strip.from = c.last
-		}
+	for _, c := range cuts {
+		c.strip.suspect = len(cuts) > 1 && took > sliceHeavy
+		c.strip.passed(c.rows, c.last, took/time.Duration(len(cuts)))
 		if c.due > 0 && c.dueAt.less(c.floor) {
 			c.lower(c.dueAt)
 			due += c.due
 		}
 	}
 	return due
-}
-
-// reap ends expired leases, and lowers the floors to the jobs that are ready again.
-func (q *Queue) reap(ctx context.Context, slices []*slice, out *Swept) error {
-	for _, c := range slices {
-		for ids := c.expired; len(ids) > 0; {
-			n := min(len(ids), reapRows)
-			if err := q.reapSome(ctx, ids[:n], out); err != nil {
-				return err
-			}
-			ids = ids[n:]
-		}
-	}
-	return nil
-}
-
-func (q *Queue) reapSome(ctx context.Context, ids []int64, out *Swept) error {
-	type row struct {
-		at    Pair
-		runAt pgtype.Timestamptz
-		id    int64
-		dead  bool
-	}
-	var ended []row
-	err := q.s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(q.s.sql.settleSettings, q.s.timeout(), "on")
-		b.Queue(q.s.sql.reap, ids).Query(func(rows pgx.Rows) error {
-			var r row
-			_, err := pgx.ForEachRow(rows, []any{&r.at.Kind, &r.at.Priority, &r.runAt, &r.id, &r.dead}, func() error {
-				ended = append(ended, r)
-				return nil
-			})
-			return err
-		})
-	})
-	if err != nil {
-		return err
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for _, r := range ended {
-		out.Reaped[r.at.Kind]++
-		if r.dead {
-			out.Dead[r.at.Kind]++
-		} else if p := q.find(r.at); p != nil {
-			p.lower(pointOf(r.runAt, r.id-1))
-		}
-	}
-	return nil
 }
