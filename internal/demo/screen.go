@@ -30,7 +30,8 @@ func NewScreen(err io.Writer, jobs int, errIsTerminal, outIsTerminal bool) *Scre
 	s.bar = progressbar.NewOptions(length,
 		progressbar.OptionSetWriter(err), progressbar.OptionUseANSICodes(true), progressbar.OptionSetWidth(24),
 		progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSpinnerType(14), progressbar.OptionThrottle(50*time.Millisecond),
+		progressbar.OptionSpinnerType(14), progressbar.OptionSetSpinnerChangeInterval(0),
+		progressbar.OptionThrottle(50*time.Millisecond),
 		progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerPadding: "─", BarStart: "", BarEnd: ""}))
 	return s
 }
