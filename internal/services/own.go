@@ -51,7 +51,7 @@ func (o *Own) Kill() {
 // Start starts the server again on the same address and waits until it answers.
 func (o *Own) Start() {
 	o.t.Helper()
-	ctx, cancel := context.WithTimeout(o.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(o.t.Context(), 5*time.Minute)
 	defer cancel()
 	if err := o.server.Up(ctx); err != nil {
 		o.t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 	"github.com/jobrelay/relay/internal/services/process"
 )
 
-// startLimit bounds the start of one server, downloads aside; a busy machine with two cores needs a good part of it.
-const startLimit = 2 * time.Minute
+// startLimit bounds the start of one server, downloads aside; a machine whose cores are all busy needs a good part of it.
+const startLimit = 5 * time.Minute
 
 // Env is what the servers of one machine share.
 type Env struct {

@@ -21,7 +21,7 @@ import (
 )
 
 // startLimit bounds initdb and the start of the server, not the download.
-const startLimit = time.Minute
+const startLimit = 3 * time.Minute
 
 // Options say what to start; the zero value works.
 type Options struct {

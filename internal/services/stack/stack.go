@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jobrelay/relay/internal/services/host"
 	"github.com/jobrelay/relay/internal/services/native"
 	"github.com/jobrelay/relay/internal/services/postgres"
 )
@@ -19,6 +20,8 @@ type Variable struct{ Name, Value string }
 
 // Stack is a running set of services.
 type Stack struct {
+	cache string
+
 	mu    sync.Mutex
 	env   []Variable
 	stops []func() error
@@ -39,7 +42,7 @@ func Start(ctx context.Context, log *slog.Logger) (*Stack, error) {
 	if err := native.Install(ctx, env); err != nil {
 		return nil, err
 	}
-	s := &Stack{}
+	s := &Stack{cache: env.Cache}
 	begin := time.Now()
 	err = s.all(ctx, log, map[string]func(context.Context) error{
 		"Postgres " + postgres.Version: func(ctx context.Context) error { return s.postgres(ctx, env, postgres.Version, "RELAY_TEST_POSTGRES") },
@@ -84,7 +87,7 @@ func (s *Stack) all(ctx context.Context, log *slog.Logger, starts map[string]fun
 	return errors.Join(failed...)
 }
 
-// Stop stops all services at once.
+// Stop stops all services at once, and removes what killed tests have left of private ones.
 func (s *Stack) Stop() error {
 	s.mu.Lock()
 	stops := s.stops
@@ -96,7 +99,7 @@ func (s *Stack) Stop() error {
 		wg.Go(func() { errs[i] = stop() })
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, host.Sweep(context.Background(), s.cache))...)
 }
 
 // Env returns the variables, in the order of their names.
