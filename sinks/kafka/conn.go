@@ -122,21 +122,29 @@ func noEOF(err error) error {
 
 // request sends one of kafka-go's messages and returns the reply.
 func (c *conn) request(ctx context.Context, msg protocol.Message) (protocol.Message, error) {
-	var frame bytes.Buffer
-	version, correlation := c.version(msg.ApiKey()), c.next()
-	if err := protocol.WriteRequest(&frame, version, correlation, clientID, msg); err != nil {
-		return nil, err
-	}
-	reply, _, err := c.exchange(ctx, frame.Bytes(), correlation)
+	reply, err := c.ask(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
-	res, err := decode(reply, msg.ApiKey(), version)
+	res, err := decode(reply, msg.ApiKey(), c.version(msg.ApiKey()))
 	c.broken = c.broken || err != nil
 	return res, err
 }
 
-// decode has kafka-go read a reply. Its decoder trusts the lengths in it, so a panic is a garbled reply.
+// ask sends one of kafka-go's messages and returns the frame of the reply.
+func (c *conn) ask(ctx context.Context, msg protocol.Message) ([]byte, error) {
+	var frame bytes.Buffer
+	correlation := c.next()
+	if err := protocol.WriteRequest(&frame, c.version(msg.ApiKey()), correlation, clientID, msg); err != nil {
+		return nil, err
+	}
+	reply, _, err := c.exchange(ctx, frame.Bytes(), correlation)
+	return reply, err
+}
+
+// decode has kafka-go read a reply. Its decoder trusts the lengths in it, so a panic is a garbled reply. (It also
+// reserves memory for as many elements as a reply announces: the first reply of whoever answers is read by
+// parseVersions instead.)
 func decode(reply []byte, key protocol.ApiKey, version int16) (res protocol.Message, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -75,26 +75,26 @@ func (d *dialer) handshake(ctx context.Context, c *conn) error {
 
 // negotiate asks which versions of which APIs the broker knows.
 func negotiate(ctx context.Context, c *conn) error {
-	reply, err := c.request(ctx, new(apiversions.Request))
+	reply, err := c.ask(ctx, new(apiversions.Request))
 	if err != nil {
 		return err
 	}
-	res := reply.(*apiversions.Response)
-	if res.ErrorCode != 0 {
-		return kafkago.Error(res.ErrorCode)
+	ranges, code, err := parseVersions(reply[8:])
+	if err != nil {
+		return err
 	}
-	c.versions = make(map[protocol.ApiKey]int16, len(res.ApiKeys))
-	for _, r := range res.ApiKeys {
-		key := protocol.ApiKey(r.ApiKey)
-		if key == protocol.Produce {
-			if r.MaxVersion < produceMinVersion || r.MinVersion > produceMaxVersion {
-				return fmt.Errorf("the broker speaks produce versions %d to %d, relay %d to %d", r.MinVersion, r.MaxVersion, produceMinVersion, produceMaxVersion)
-			}
-			c.versions[key] = min(r.MaxVersion, produceMaxVersion)
-			continue
-		}
-		c.versions[key] = key.SelectVersion(r.MinVersion, r.MaxVersion)
+	if code != 0 {
+		return codeError(code, "")
 	}
+	produce := ranges[protocol.Produce]
+	if produce.max < produceMinVersion || produce.min > produceMaxVersion {
+		return fmt.Errorf("the broker speaks produce versions %d to %d, relay %d to %d", produce.min, produce.max, produceMinVersion, produceMaxVersion)
+	}
+	c.versions = make(map[protocol.ApiKey]int16, len(ranges))
+	for key, r := range ranges {
+		c.versions[key] = key.SelectVersion(r.min, r.max)
+	}
+	c.versions[protocol.Produce] = min(produce.max, produceMaxVersion)
 	return nil
 }
 

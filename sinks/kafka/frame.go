@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
 )
 
 // Versions of the produce API whose request has the form written here: all that brokers from 0.11 to 4.x share.
@@ -93,6 +95,27 @@ func parseReply(body []byte, version int16) (produceReply, error) {
 		delete(reply.answers, p)
 	}
 	return reply, nil
+}
+
+// versionRange is what a broker speaks of an API.
+type versionRange struct{ min, max int16 }
+
+// parseVersions reads the body of a reply to ApiVersions version 0, as careful as parseReply.
+func parseVersions(body []byte) (map[protocol.ApiKey]versionRange, int16, error) {
+	r := reader{b: body}
+	code := int16(r.uint16())
+	ranges := map[protocol.ApiKey]versionRange{}
+	for range r.count() {
+		key := protocol.ApiKey(r.uint16())
+		ranges[key] = versionRange{int16(r.uint16()), int16(r.uint16())}
+		if r.failed {
+			break
+		}
+	}
+	if r.failed {
+		return nil, 0, errGarbled
+	}
+	return ranges, code, nil
 }
 
 // reader takes values off a reply. Once something is missing it has failed and gives zeros.

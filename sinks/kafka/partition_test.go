@@ -67,6 +67,19 @@ func TestEmptyKey(t *testing.T) {
 	}
 }
 
+// TestEmptyKeyStays in one partition: it's a key.
+func TestEmptyKeyStays(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"murmur2", "fnv1a"} {
+		first := partitionOf(partitioners[name], "", 50)
+		for range 20 {
+			if at := partitionOf(partitioners[name], "", 50); at != first {
+				t.Fatalf("%s: partitions %d and %d", name, first, at)
+			}
+		}
+	}
+}
+
 // TestKeylessSpread: runs of neighbours, and all partitions their share.
 func TestKeylessSpread(t *testing.T) {
 	t.Parallel()

@@ -182,6 +182,9 @@ func (p *publication) partition(t *target, m *sinks.Message) int {
 	if keyless(p.partitioner, m) {
 		return t.topic.sticky.next(t.layout, sizeBound(m))
 	}
+	if p.key == nil {
+		p.key = make([]byte, 0, 64) // to the partitioners nil is no key, and an empty one is a key
+	}
 	p.key = append(p.key[:0], *m.Key...)
 	return p.partitioner.Balance(kafkago.Message{Key: p.key}, t.ids...)
 }

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"fmt"
+	"strings"
 
 	kafkago "github.com/segmentio/kafka-go"
 
@@ -89,11 +90,21 @@ func ruleOn(code int16, message string) (ruling, error) {
 	return r, err
 }
 
-// codeError is Kafka's code, its meaning and what else the broker said.
+// codeError is Kafka's code in words: the broker's own, or else what the code means.
 func codeError(code int16, message string) error {
-	err := kafkago.Error(code)
-	if message == "" || message == err.Description() {
-		return err
-	}
-	return fmt.Errorf("%w: %.300s", err, message)
+	return brokerError{kafkago.Error(code), strings.TrimRight(message, ". ")}
 }
+
+type brokerError struct {
+	code    kafkago.Error
+	message string
+}
+
+func (e brokerError) Error() string {
+	if e.message == "" {
+		return e.code.Error()
+	}
+	return fmt.Sprintf("[%d] %s: %.300s", int(e.code), e.code.Title(), e.message)
+}
+
+func (e brokerError) Unwrap() error { return e.code }
