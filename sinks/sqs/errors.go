@@ -106,10 +106,7 @@ func classifyCall(err error, a *attempt) (c class, divisible bool) {
 	if !a.connected.Load() {
 		return notSent, false // no address, no connection, no TLS, no credentials
 	}
-	status := 0
-	if response := (*awshttp.ResponseError)(nil); errors.As(err, &response) {
-		status = response.HTTPStatusCode()
-	}
+	status := httpStatus(err)
 	if c, known := classify(code(err)); known && status != 0 {
 		return c, c == rejected
 	}
@@ -130,10 +127,21 @@ func classifyCall(err error, a *attempt) (c class, divisible bool) {
 
 // code is what the server said in one word, "" when it said nothing that makes sense.
 func code(err error) string {
-	if api := smithy.APIError(nil); errors.As(err, &api) {
+	if api := smithy.APIError(nil); errors.As(err, &api) && api.ErrorCode() != wordless {
 		return api.ErrorCode()
 	}
 	return ""
+}
+
+// wordless is the code that the SDK invents for an answer that has none.
+const wordless = "UnknownError"
+
+// httpStatus is that of the answer, 0 when there was none.
+func httpStatus(err error) int {
+	if response := (*awshttp.ResponseError)(nil); errors.As(err, &response) {
+		return response.HTTPStatusCode()
+	}
+	return 0
 }
 
 // missing says whether an error means that the queue doesn't exist.
@@ -152,8 +160,11 @@ func (c class) result(err error) sinks.Result {
 // describe names what the server said, or what kept it from saying anything. The SDK's own text adds request ids and
 // the name of the client.
 func describe(operation string, err error) error {
-	if api := smithy.APIError(nil); errors.As(err, &api) && api.ErrorCode() != "" {
+	if api := smithy.APIError(nil); code(err) != "" && errors.As(err, &api) {
 		return fmt.Errorf("sqs: %s: %w", operation, &refusal{code: api.ErrorCode(), message: api.ErrorMessage(), err: err})
+	}
+	if status := httpStatus(err); status >= 300 {
+		return fmt.Errorf("sqs: %s: %w", operation, &refusal{code: fmt.Sprintf("HTTP %d", status), message: http.StatusText(status), err: err})
 	}
 	return fmt.Errorf("sqs: %s: %w", operation, err)
 }
