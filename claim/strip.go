@@ -46,10 +46,15 @@ func (s *strip) cut(to point) (from, until point, ok bool) {
 	if to == bottom {
 		return from, until, false
 	}
-	if above := slices.IndexFunc(s.ends, func(e end) bool { return !e.at.less(to) }); above >= 0 && s.ends[len(s.ends)-1].at != to {
-		s.ends = append(s.ends[:above], end{at: to}) // the floor has sunk
-	} else if above < 0 && s.next == 0 {
-		s.ends = append(s.ends, end{at: to}) // a pass goes up to where the floor is as it begins
+	above := slices.IndexFunc(s.ends, func(e end) bool { return !e.at.less(to) })
+	switch last := len(s.ends) - 1; {
+	case above >= 0 && s.ends[last].at != to: // the floor has sunk
+		s.ends = append(s.ends[:above], end{at: to})
+	case above >= 0 || s.next > 0: // a pass goes up to where the floor was as it began
+	case last >= 0 && s.ends[last].took < sliceLight:
+		s.ends[last].at = to
+	default:
+		s.ends = append(s.ends, end{at: to})
 	}
 	s.next = min(s.next, len(s.ends)-1)
 	return s.begin(), s.ends[s.next].at, true
