@@ -1,6 +1,9 @@
 package migrations_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -81,4 +84,50 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("waited 30 s for %s", what)
 		}
 	}
+}
+
+// A transaction that has read the table, and stays open, holds the migration up but none of the old workers: they wait for
+// the migration's tries, each 100 ms at most.
+func TestAdoptBehindAnOpenTransaction(t *testing.T) {
+	onEach(t, func(t *testing.T, server string) {
+		db := testdb.LegacyOn(t, server, 2_000)
+		w := testdb.OldWorkers(t, db, 2)
+		reader, err := db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Rollback(context.WithoutCancel(t.Context()))
+		if _, err := reader.Exec(t.Context(), `SELECT count(*) FROM jobs`); err != nil {
+			t.Fatal(err)
+		}
+		pid := reader.Conn().PgConn().PID()
+
+		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		err = migrations.Up(short, db.Config, migrations.Options{Table: db.Table})
+		if !errors.Is(err, migrations.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("up behind an open transaction, with 3 s: got %v, want ErrBusy and its deadline", err)
+		}
+		wantErr(t, err, fmt.Sprintf("pid %d", pid), "columns")
+
+		ended := make(chan error, 1)
+		go func() { ended <- migrations.Up(t.Context(), db.Config, migrations.Options{Table: db.Table}) }()
+		_, _, n := w.Counts()
+		waitFor(t, "old workers at work", func() bool { _, _, m := w.Counts(); return m >= n+30 })
+		select {
+		case err := <-ended:
+			t.Fatalf("up ended beside the open transaction: %v", err)
+		default:
+		}
+		if err := reader.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("up after it: %v", err)
+		}
+		w.Stop()
+		if len(w.Errors) > 0 || w.LongestWait > longestWait {
+			t.Errorf("old workers: errors %v, longest wait %s for %q, at most %s is allowed", w.Errors, w.LongestWait, w.LongestSQL, longestWait)
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // buildIndexes builds those that are missing or were left half built, one after the other.
@@ -31,9 +32,8 @@ func (m *migrator) buildIndexes(ctx context.Context, v view, which ...string) er
 		if err != nil {
 			return err
 		}
-		m.log.Info("building index", "index", v.index(name))
-		if _, err := conn.ExecContext(ctx, text); err != nil {
-			return fmt.Errorf("build index %s: %w", v.index(name), err)
+		if err := m.build(ctx, conn, v.index(name), text); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -95,6 +95,8 @@ func (m *migrator) patientConn(ctx context.Context) (*sql.Conn, error) {
 
 // release gives a patient connection back as it was.
 func (m *migrator) release(conn *sql.Conn) {
-	_, _ = conn.ExecContext(context.WithoutCancel(context.Background()), `SET lock_timeout = '100ms'`)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	_, _ = conn.ExecContext(ctx, `SET lock_timeout = '100ms'`)
 	conn.Close()
 }

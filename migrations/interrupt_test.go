@@ -66,14 +66,11 @@ func looks(sql string) bool {
 // undisturbed one ends.
 func TestKilledAfterEveryStatement(t *testing.T) {
 	onEach(t, func(t *testing.T, server string) {
-		t.Run("legacy", func(t *testing.T) {
-			t.Parallel()
-			killAfterEach(t, func(t *testing.T) *testdb.DB { return testdb.LegacyOn(t, server, 40) })
-		})
-		t.Run("empty", func(t *testing.T) {
-			t.Parallel()
-			killAfterEach(t, func(t *testing.T) *testdb.DB { return testdb.On(t, server) })
-		})
+		killAfterEach(t, func(t *testing.T) *testdb.DB { return testdb.LegacyOn(t, server, 40) })
+	})
+	t.Run("empty", func(t *testing.T) {
+		t.Parallel()
+		killAfterEach(t, func(t *testing.T) *testdb.DB { return testdb.Empty(t) })
 	})
 }
 

@@ -135,6 +135,9 @@ func (m *migrator) ready(ctx context.Context) error {
 		if err := m.adoptable(ctx); err != nil {
 			return err
 		}
+		if err := m.refuseBy(ctx, m.rehearse); err != nil {
+			return err
+		}
 	}
 	if !m.schemaExists {
 		if _, err := m.db.ExecContext(ctx, `CREATE SCHEMA IF NOT EXISTS `+quote(m.schema)); err != nil {
@@ -222,6 +225,14 @@ func (m *migrator) keepNullable(ctx context.Context, v *view) error {
 func (m *migrator) retire(ctx context.Context) error {
 	if m.version() < latest {
 		return fmt.Errorf("%w: %s is at version %d of %d: run `relay migrate up` first", ErrNotMigrated, m.names, m.version(), latest)
+	}
+	var leases int64
+	err := m.db.QueryRowContext(ctx, `SELECT count(*) FROM `+m.quoted()+` WHERE status = 'running' AND lease_token IS NULL AND leased_until > now()`).Scan(&leases)
+	if err != nil {
+		return fmt.Errorf("look for old workers: %w", err)
+	}
+	if leases > 0 {
+		m.log.Warn("old workers still hold leases; without their indexes they read the whole table", "leases", leases)
 	}
 	return m.dropIndexes(ctx, m.index("ready"), m.index("running"))
 }

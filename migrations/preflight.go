@@ -8,30 +8,23 @@ import (
 	"strings"
 )
 
-// adoptable refuses, by name and with the rule, a table that the relay couldn't work with. It changes nothing.
+// adoptable refuses, by name and with the rule, a table that the relay couldn't work with. It only reads, one look after
+// the other: a later one would fail on what an earlier one finds.
 func (m *migrator) adoptable(ctx context.Context) error {
-	problems, err := m.relationProblems(ctx)
-	if err != nil {
-		return err
-	}
-	problems = append(problems, m.columnProblems()...)
-	if len(problems) > 0 { // the rest would fail on them
-		return m.refuse(problems)
-	}
-	for _, look := range []func(context.Context) ([]string, error){m.rowProblems, m.rehearse} {
+	return m.refuseBy(ctx, m.relationProblems, m.columnProblems, m.rowProblems)
+}
+
+func (m *migrator) refuseBy(ctx context.Context, looks ...func(context.Context) ([]string, error)) error {
+	for _, look := range looks {
 		problems, err := look(ctx)
 		if err != nil {
 			return err
 		}
 		if len(problems) > 0 {
-			return m.refuse(problems)
+			return fmt.Errorf("table %s: %w, nothing was changed: %s", m.names, ErrNotAdoptable, strings.Join(problems, "; "))
 		}
 	}
 	return nil
-}
-
-func (m *migrator) refuse(problems []string) error {
-	return fmt.Errorf("table %s: %w, nothing was changed: %s", m.names, ErrNotAdoptable, strings.Join(problems, "; "))
 }
 
 // relationProblems: what must be an ordinary table with an id.
@@ -58,7 +51,7 @@ func (m *migrator) relationProblems(ctx context.Context) ([]string, error) {
 }
 
 // columnProblems: every column that the relay uses has the type that it needs, and no other column is in an INSERT's way.
-func (m *migrator) columnProblems() []string {
+func (m *migrator) columnProblems(context.Context) ([]string, error) {
 	var p []string
 	for _, want := range legacyColumns {
 		has, ok := m.column(want.Name)
@@ -86,7 +79,7 @@ func (m *migrator) columnProblems() []string {
 			p = append(p, fmt.Sprintf("column %s is NOT NULL without a default, an enqueue wouldn't know what to put in: give it a default", has.name))
 		}
 	}
-	return p
+	return p, nil
 }
 
 func (want column) problems(has foundColumn) []string {

@@ -10,8 +10,8 @@ import (
 )
 
 // SQL writes what Up would run on the database as it is, for psql or for reading, and runs nothing. What Up adds to it:
-// it tries again when others hold the table, takes the advisory lock, and looks before it leaps: a table that can't be
-// adopted is an error here too.
+// it tries again when others hold the table, takes the advisory lock, and first walks one row through a job's life in a
+// transaction that it rolls back. A table that can't be adopted for a reason that can be read is an error here too.
 func SQL(ctx context.Context, db *pgx.ConnConfig, o Options, w io.Writer) error {
 	parts, err := plan(ctx, db, o)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,6 +22,8 @@ const (
 	// so they get twice as much in between.
 	lockRetry    = 200 * time.Millisecond
 	lockRetryMax = 5 * time.Second
+	// progressEvery is how often a long step says how far it is.
+	progressEvery = 5 * time.Second
 	// lockPing keeps the session that holds the advisory lock from looking idle, and notices when it's gone.
 	lockPing = 15 * time.Second
 )
@@ -34,9 +37,8 @@ const (
 
 // session is one run of a command: its own few connections, set up so that nobody waits for them long.
 type session struct {
-	db       *sql.DB
-	log      *slog.Logger
-	patience time.Duration
+	db  *sql.DB
+	log *slog.Logger
 }
 
 // open prepares connections; nothing is sent yet.
@@ -50,13 +52,22 @@ func open(cfg *pgx.ConnConfig, log *slog.Logger) *session {
 	if c.RuntimeParams["application_name"] == "" {
 		c.RuntimeParams["application_name"] = "relay migrate"
 	}
-	c.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) { log.Info(n.Message) }
+	var mu sync.Mutex
+	var last time.Time
+	c.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(last) >= progressEvery {
+			last = time.Now()
+			log.Info(n.Message)
+		}
+	}
 	db := stdlib.OpenDB(*c, stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, query("session"))
 		return err
 	}))
 	db.SetMaxOpenConns(4) // the lock, goose, a step in Go, a look at what holds us up
-	return &session{db: db, log: log, patience: patience}
+	return &session{db: db, log: log}
 }
 
 func (s *session) close() { s.db.Close() }
@@ -141,15 +152,13 @@ func (s *session) patiently(ctx context.Context, n names, what string, fn func(c
 			return err
 		}
 		by := s.blockers(ctx, n)
-		if time.Since(start) > s.patience {
-			return fmt.Errorf("%s: %w: %s has been held for %s%s: end that session or try later, what is done stays: %w",
-				what, ErrBusy, n, s.patience, by, err)
-		}
 		if try >= 5 {
 			s.log.Warn("the table is held by others, trying again", "table", n.String(), "step", what, "attempt", try, "held", by)
 		}
-		if err := sleep(ctx, pause+rand.N(pause/2)); err != nil {
-			return err
+		ended := sleep(ctx, pause+rand.N(pause/2))
+		if held := time.Since(start); ended != nil || held > patience {
+			return fmt.Errorf("%w: %s has been held for %s%s; end that session or try later, what is done stays: %w",
+				ErrBusy, n, held.Round(time.Second), by, errors.Join(err, ended))
 		}
 		pause = min(2*pause, lockRetryMax)
 	}
