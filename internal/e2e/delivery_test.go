@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/jobrelay/relay/internal/testdb"
@@ -10,9 +11,9 @@ import (
 
 // routes is RELAY_ROUTES from pairs of kind and destinations.
 func routes(pairs ...any) string {
-	out := "routes:\n"
+	out := ""
 	for i := 0; i < len(pairs); i += 2 {
-		out += fmt.Sprintf("  - {kind: %q, to: %q}\n", pairs[i], pairs[i+1])
+		out += fmt.Sprintf("- {kind: %q, to: [%s]}\n", pairs[i], strings.Join(pairs[i+1].([]string), ", "))
 	}
 	return out
 }
