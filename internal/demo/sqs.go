@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
@@ -19,7 +20,9 @@ func createQueue(ctx context.Context, env config.Environ) error {
 	if err := decode(env, "sqs", &s); err != nil {
 		return err
 	}
-	var options []func(*awsconfig.LoadOptions) error
+	transport := http.DefaultTransport.(*http.Transport).Clone() // of its own, so that no connection stays open
+	defer transport.CloseIdleConnections()
+	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(&http.Client{Transport: transport})}
 	if s.Region != "" {
 		options = append(options, awsconfig.WithRegion(s.Region))
 	}

@@ -1,0 +1,97 @@
+package ops
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/internal/testdb"
+)
+
+func preflight(db *testdb.DB) Preflight { return Preflight{DB: db.Pool, Table: db.Table, Oldest: 15} }
+
+// expect wants the findings' levels, in order, and words in all their texts together.
+func expect(t *testing.T, found []Finding, levels string, words ...string) {
+	t.Helper()
+	var got, text []string
+	for _, f := range found {
+		got, text = append(got, string(f.Level)), append(text, f.Subject+": "+f.Text)
+	}
+	if strings.Join(got, " ") != levels {
+		t.Errorf("levels %v, want %s: %v", got, levels, text)
+	}
+	for _, w := range words {
+		if !strings.Contains(strings.Join(text, "\n"), w) {
+			t.Errorf("no %q in %v", w, text)
+		}
+	}
+}
+
+func TestPreflightOfGoodDatabase(t *testing.T) {
+	t.Parallel()
+	p := preflight(testdb.New(t))
+	expect(t, p.Server(t.Context()), "ok", "PostgreSQL")
+	expect(t, p.Privileges(t.Context()), "ok")
+	expect(t, p.Index(t.Context()), "ok", "pending")
+}
+
+func TestPreflightOfOldServer(t *testing.T) {
+	t.Parallel()
+	p := preflight(testdb.Empty(t))
+	p.Oldest = 999
+	expect(t, p.Server(t.Context()), "fail", "999 is the oldest")
+}
+
+func TestPreflightOfReadOnlyDatabase(t *testing.T) {
+	t.Parallel()
+	db := testdb.Empty(t)
+	p := preflight(db)
+	config, err := pgxpool.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
+	if p.DB, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	defer p.DB.Close()
+	expect(t, p.Server(t.Context()), "fail", "read-only")
+}
+
+func TestPreflightNamesMissingPrivileges(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	role := db.Schema + "_weak"
+	quoted := pgx.Identifier{role}.Sanitize()
+	db.Exec(t, "CREATE ROLE "+quoted+" LOGIN; GRANT USAGE ON SCHEMA "+db.Schema+" TO "+quoted+"; GRANT SELECT, INSERT ON "+db.Table+" TO "+quoted)
+	defer func() { db.Exec(t, "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted) }()
+	config, err := pgxpool.ParseConfig(db.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.User = role
+	p := preflight(db)
+	if p.DB, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	defer p.DB.Close()
+	found := p.Privileges(t.Context())
+	expect(t, found, "fail", "UPDATE on jobs", "DELETE on jobs", "SELECT on relay_kinds")
+	if strings.Contains(found[0].Text, "INSERT on jobs") {
+		t.Errorf("names what the role has: %s", found[0].Text)
+	}
+}
+
+func TestPreflightOfPendingIndex(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	p := preflight(db)
+	index := testdb.One[string](t, db, indexSQLName, p.table())
+	db.Exec(t, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass", index)
+	expect(t, p.Index(t.Context()), "fail", "invalid")
+	db.Exec(t, "DROP INDEX "+index)
+	expect(t, p.Index(t.Context()), "fail", "missing")
+}
+
+const indexSQLName = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = to_regclass($1::text) AND pg_get_indexdef(indexrelid) LIKE '%priority DESC%'"
