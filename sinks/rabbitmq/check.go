@@ -71,7 +71,7 @@ func (g *generation) probe() (refused, err error) {
 			err = g.await(confirm)
 		}
 		switch {
-		case err != nil && g.blocked() == nil && code(err) == amqp.AccessRefused && !g.link.IsClosed():
+		case err != nil && g.blocked() == nil && code(err) == amqp.AccessRefused && g.stands():
 			return err, g.reopen()
 		case err != nil:
 			return nil, err

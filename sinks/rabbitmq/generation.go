@@ -87,8 +87,21 @@ func (g *generation) reopen() error {
 	return channel.Confirm(false)
 }
 
-// alive says whether the generation can be used, as far as is known.
-func (g *generation) alive() bool { return !g.link.IsClosed() && !g.channel.IsClosed() }
+// revive opens a fresh channel if the connection still stands.
+func (g *generation) revive(ctx context.Context) bool {
+	if !g.stands() || g.blocked() != nil { // a broker that doesn't read opens no channel
+		return false
+	}
+	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
+	err := g.reopen()
+	return stop() && err == nil
+}
+
+// stands says whether the connection can be used, as far as is known. The library notices a failed write late.
+func (g *generation) stands() bool { return !g.link.IsClosed() && g.conn.failure() == nil }
+
+// alive says whether connection and channel can be used, as far as is known.
+func (g *generation) alive() bool { return g.stands() && !g.channel.IsClosed() }
 
 // reason is why the channel was closed; while it's being closed, reason waits for the library to tell.
 func (g *generation) reason() error {

@@ -61,7 +61,7 @@ func (r *run) doubt(in []sent) {
 	switch {
 	case r.ctx.Err() != nil:
 		r.unanswered(in, r.silence(), fmt.Errorf("no confirm: %w", context.Cause(r.ctx)))
-	case r.g.link.IsClosed() || in[len(in)-1].confirm == nil:
+	case !r.g.stands():
 		r.unanswered(in, sinks.ScopeSink, fmt.Errorf("no confirm: %s", r.g.ending()))
 	default:
 		r.refused(in, r.g.reason())

@@ -23,7 +23,7 @@ func newPool(d *dialer, size int) *pool {
 	return p
 }
 
-// acquire waits for a free place and fills it when its generation isn't usable (any more), dialling at most once.
+// acquire waits for a free place and fills it when its generation isn't usable any more, dialling at most once.
 func (p *pool) acquire(ctx context.Context) (*generation, error) {
 	var g *generation
 	select {
@@ -31,26 +31,32 @@ func (p *pool) acquire(ctx context.Context) (*generation, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for a free connection: %w", context.Cause(ctx))
 	}
-	if ctx.Err() != nil {
+	g, err := p.usable(ctx, g)
+	if err != nil {
 		p.slots <- g
-		return nil, context.Cause(ctx)
+		return nil, err
 	}
-	if g != nil && g.alive() {
+	return g, nil
+}
+
+// usable returns g, with a fresh channel if the broker has closed the last one, or a new generation. With an error it
+// returns what stays in the place.
+func (p *pool) usable(ctx context.Context, g *generation) (*generation, error) {
+	switch {
+	case ctx.Err() != nil:
+		return g, context.Cause(ctx)
+	case g == nil:
+	case g.alive() || g.revive(ctx):
 		return g, nil
-	}
-	if g != nil {
+	default:
 		g.abort(errAbandoned)
 	}
-	g, err := p.dialer.open(ctx)
-	if err != nil {
-		p.slots <- nil
-	}
-	return g, err
+	return p.dialer.open(ctx)
 }
 
 // release gives a generation back, or ends one that is in doubt.
 func (p *pool) release(g *generation, healthy bool) {
-	if !healthy || !g.alive() {
+	if !healthy || !g.stands() {
 		g.abort(errAbandoned)
 		g = nil
 	}

@@ -41,13 +41,13 @@ func (r *run) publish() {
 		}
 		unsent := sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeSink}
 		switch {
-		case r.ctx.Err() != nil:
-			unsent.Scope, unsent.Err = sinks.ScopeMessage, fmt.Errorf("not sent: %w", context.Cause(r.ctx))
 		case r.g.blocked() != nil:
 			unsent.Err = fmt.Errorf("not sent: %w", r.g.blocked())
+		case r.ctx.Err() != nil:
+			unsent.Scope, unsent.Err = sinks.ScopeMessage, fmt.Errorf("not sent: %w", context.Cause(r.ctx))
 		case r.g.alive(): // an alarm that has ended
 			continue
-		case r.g.link.IsClosed() || len(r.open) == before: // the second: closed, and no message explains it
+		case !r.g.stands() || len(r.open) == before: // the second: closed, and no message explains it
 			unsent.Err = fmt.Errorf("not sent: %s", r.g.ending())
 		default:
 			if err := r.g.reopen(); err == nil || r.ctx.Err() != nil {
@@ -109,9 +109,9 @@ func (r *run) send(i int) bool {
 		r.g.abort(err)
 		r.open, r.flight = r.open[1:], append(r.flight, s)
 		return false
-	case r.g.alive(): // the library won't send it
+	case r.g.alive(): // the library won't send this one, whatever it has against it
 		r.open = r.open[1:]
-		r.results[i] = sinks.Result{Outcome: sinks.Rejected, Err: err}
+		r.results[i] = sinks.Result{Outcome: sinks.Failed, Err: err}
 		return true
 	default:
 		return false

@@ -1,0 +1,202 @@
+package rabbitmq
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jobrelay/relay/internal/services"
+	"github.com/jobrelay/relay/sinks"
+	"github.com/jobrelay/relay/sinks/sinktest"
+)
+
+// B16: answers are swallowed after the publish. Every call ends in time, and later everything is sent.
+func TestB16Silence(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	proxy := sinktest.NewProxy(t, hostOf(t, b.url))
+	s, q := open(t, at(t, b.url, proxy.Addr()), one), b.queue(nil)
+	wantAll(t, publish(t, s, messages(10, "/"+q), patience), sinks.Accepted, 0)
+	b.ids(q, 10)
+
+	proxy.Swallow()
+	batch := messages(100, "/"+q)
+	wantAll(t, publish(t, s, batch, time.Second), sinks.Unknown, sinks.ScopeSink, "no confirm", "deadline")
+	// A connection that never answered costs nothing: messages go out only on one that has proved itself.
+	wantAll(t, publish(t, s, batch, time.Second), sinks.Unavailable, sinks.ScopeSink)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.Check(ctx, "/"+q); err == nil {
+		t.Errorf("Check passes though no answer comes")
+	}
+	proxy.Heal()
+	if err := check(t, s, "/"+q); err != nil {
+		t.Errorf("Check after the silence: %v", err)
+	}
+	b.ids(q, 100)
+	wantAll(t, publish(t, s, batch, patience), sinks.Accepted, 0)
+}
+
+// An address whose confirms don't come, while others are answered, pauses alone.
+func TestSilentAddress(t *testing.T) {
+	t.Parallel()
+	s := open(t, services.RabbitMQ(t), one)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	<-ctx.Done()
+	r := &run{ctx: ctx, g: &generation{}}
+	if got := r.silence(); got != sinks.ScopeSink {
+		t.Errorf("nothing was answered: got %v, want sink", got)
+	}
+	r.answered = true
+	if got := r.silence(); got != sinks.ScopeAddress {
+		t.Errorf("others were answered: got %v, want address", got)
+	}
+	called, off := context.WithCancel(t.Context())
+	off()
+	if got := (&run{ctx: called, g: r.g}).silence(); got != sinks.ScopeMessage {
+		t.Errorf("called off: got %v, want message", got)
+	}
+	_ = s
+}
+
+// stall is a way to the broker that carries so many bytes of requests and then no more: the peer's window fills up.
+type stall struct {
+	addr  string
+	bytes int64
+}
+
+func newStall(t *testing.T, target string, bytes int64) *stall {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	t.Cleanup(func() { l.Close(); all.Wait() })
+	all.Go(func() {
+		for {
+			client, err := l.Accept()
+			if err != nil {
+				return
+			}
+			all.Go(func() {
+				server, err := net.Dial("tcp", target)
+				if err != nil {
+					client.Close()
+					return
+				}
+				all.Go(func() { _, _ = io.Copy(client, server); client.Close() })
+				_, _ = io.CopyN(server, client, bytes)
+				<-t.Context().Done() // not read any further
+				client.Close()
+				server.Close()
+			})
+		}
+	})
+	return &stall{l.Addr().String(), bytes}
+}
+
+// B16: the broker's end stops reading. The call ends in time; what was never handed to the kernel is known not to have been
+// taken, and what was taken is known.
+func TestB16Stall(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	line := newStall(t, hostOf(t, b.url), 3<<20)
+	s, q := open(t, at(t, b.url, line.addr), one), b.queue(nil)
+	batch := messages(600, "/"+q)
+	for i := range batch {
+		batch[i].Payload = []byte(strings.Repeat("x", 100_000)) // 60 MB: more than all buffers on the way
+	}
+	results := publish(t, s, batch, 3*time.Second)
+	taken := b.ids(q, 0)
+	count := map[sinks.Outcome]int{}
+	for i, r := range results {
+		count[r.Outcome]++
+		switch there := taken[batch[i].ID]; {
+		case r.Outcome == sinks.Accepted && !there, r.Outcome == sinks.Unavailable && there:
+			t.Errorf("message %d is %v (%v), in the queue: %v", i, r.Outcome, r.Err, there)
+		case r.Outcome == sinks.Failed, r.Outcome == sinks.Rejected:
+			t.Errorf("message %d is %v (%v)", i, r.Outcome, r.Err)
+		}
+	}
+	if count[sinks.Accepted] == 0 || count[sinks.Unknown] == 0 || count[sinks.Unavailable] < 300 {
+		t.Errorf("got %v, want some accepted, some unknown, most unavailable", count)
+	}
+}
+
+// Silent, cut, refused, over and over: no goroutine and no memory is left.
+func TestHundredGenerations(t *testing.T) {
+	b := broker{t, services.RabbitMQ(t)}
+	proxy := sinktest.NewProxy(t, hostOf(t, b.url))
+	s, q := open(t, at(t, b.url, proxy.Addr()), one), b.queue(nil)
+	round := func(i int) {
+		publish(t, s, messages(50, "/"+q), patience)
+		switch i % 3 {
+		case 0: // cut under way
+			time.AfterFunc(time.Millisecond, proxy.Cut)
+			publish(t, s, messages(50, "/"+q), patience)
+		case 1:
+			proxy.Swallow()
+			publish(t, s, messages(50, "/"+q), 20*time.Millisecond)
+		default: // called off
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			time.AfterFunc(time.Millisecond, cancel)
+			batch := messages(50, "/"+q)
+			s.Publish(ctx, batch, make([]sinks.Result, len(batch)))
+			cancel()
+		}
+		eventually(t, "the proxy is cut and heals", func() bool { proxy.Heal(); return true })
+		var r sinks.Result
+		eventually(t, "publishing works again", func() bool {
+			proxy.Heal()
+			r = publish(t, s, messages(1, "/"+q), patience)[0]
+			return r.Outcome == sinks.Accepted
+		})
+	}
+	round(0)
+	before := runtime.NumGoroutine()
+	for i := range 100 {
+		round(i)
+	}
+	after := 0
+	eventually(t, "goroutines end", func() bool { after = runtime.NumGoroutine(); return after <= before+6 })
+	fmt.Fprintln(t.Output(), "goroutines", before, after)
+}
+
+// Close ends calls that wait, whatever they wait for.
+func TestCloseEndsCalls(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	proxy := sinktest.NewProxy(t, hostOf(t, b.url))
+	s, q := openUnclosed(t, at(t, b.url, proxy.Addr()), one), b.queue(nil)
+	publish(t, s, messages(1, "/"+q), patience)
+	proxy.Swallow()
+	var calls sync.WaitGroup
+	for range 4 { // one waits for confirms, the others for its connection
+		calls.Go(func() {
+			for _, r := range publish(t, s, messages(10, "/"+q), patience) {
+				if r.Outcome != sinks.Unknown && r.Outcome != sinks.Unavailable || r.Scope != sinks.ScopeMessage {
+					t.Errorf("got %v of the %v (%v)", r.Outcome, r.Scope, r.Err)
+				}
+			}
+		})
+	}
+	time.Sleep(100 * time.Millisecond) // whether they wait already can't be seen; every moment must do
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		t.Errorf("Close: %v", err)
+	}
+	calls.Wait()
+	wantAll(t, publish(t, s, messages(1, "/"+q), patience), sinks.Unavailable, sinks.ScopeMessage, "closed")
+	if err := check(t, s, ""); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("Check after Close: got %v", err)
+	}
+}
