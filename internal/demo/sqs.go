@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/jobrelay/relay/config"
@@ -20,9 +21,9 @@ func createQueue(ctx context.Context, env config.Environ) error {
 	if err := decode(env, "sqs", &s); err != nil {
 		return err
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone() // of its own, so that no connection stays open
-	defer transport.CloseIdleConnections()
-	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(&http.Client{Transport: transport})}
+	// One request: no connection should stay open after it.
+	once := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DisableKeepAlives = true })
+	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(once)}
 	if s.Region != "" {
 		options = append(options, awsconfig.WithRegion(s.Region))
 	}
