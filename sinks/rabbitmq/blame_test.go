@@ -163,7 +163,9 @@ func TestSameIDInABatch(t *testing.T) {
 	t.Parallel()
 	b := broker{t, services.RabbitMQ(t)}
 	s, q, x := open(t, b.url, nil), b.queue(nil), b.exchange("headers", nil)
-	b.do(func(ch *amqp.Channel) error { return ch.QueueBind(q, "", x, false, amqp.Table{"relay-replay": int64(7)}) })
+	b.do(func(ch *amqp.Channel) error {
+		return ch.QueueBind(q, "", x, false, amqp.Table{"relay-replay": int64(7)})
+	})
 	m, copied, elsewhere := message("1", x+"/k"), message("1", x+"/k"), message("1", "/"+q)
 	copied.Replay = 7
 	for _, batch := range [][]sinks.Message{{m, copied, elsewhere}, {elsewhere, copied, m}} {

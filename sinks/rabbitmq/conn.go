@@ -23,6 +23,7 @@ type conn struct {
 	net.Conn          // read by the library, written by send alone; TLS or the same as raw
 	raw      net.Conn // the TCP connection
 	direct   bool     // Write sends by itself: what a benchmark compares with
+	limit    time.Duration
 
 	mu      sync.Mutex
 	changed sync.Cond
@@ -34,7 +35,7 @@ type conn struct {
 }
 
 func newConn(raw, stream net.Conn, direct bool) *conn {
-	c := &conn{Conn: stream, raw: raw, direct: direct, done: make(chan struct{})}
+	c := &conn{Conn: stream, raw: raw, direct: direct, limit: writeTimeout, done: make(chan struct{})}
 	c.changed.L = &c.mu
 	go c.send()
 	return c
@@ -85,7 +86,7 @@ func (c *conn) send() {
 func (c *conn) sendBatch(batch []byte) {
 	for len(batch) > 0 {
 		chunk := batch[:min(chunkSize, len(batch))]
-		_ = c.raw.SetWriteDeadline(time.Now().Add(writeTimeout))
+		_ = c.raw.SetWriteDeadline(time.Now().Add(c.limit))
 		n, err := c.Conn.Write(chunk)
 		batch = batch[n:]
 		c.mu.Lock()

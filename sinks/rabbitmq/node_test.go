@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,21 +18,17 @@ import (
 func TestB16Alarm(t *testing.T) {
 	t.Parallel()
 	node := services.OwnRabbitMQ(t)
-	testAlarm(t, node.URL, node.Ctl)
-}
-
-func testAlarm(t *testing.T, url string, ctl func(...string) string) {
-	b := broker{t, url}
+	b := broker{t, node.URL}
 	q, after := b.queue(nil), b.queue(nil)
 	alarm := func(on bool) {
 		if on {
-			ctl("set_vm_memory_high_watermark", "0.000001")
+			node.Ctl("set_vm_memory_high_watermark", "0.000001")
 		} else {
-			ctl("set_vm_memory_high_watermark", "absolute", "2GB")
+			node.Ctl("set_vm_memory_high_watermark", "absolute", "2GB")
 		}
 	}
 	defer alarm(false)
-	s := open(t, url, one)
+	s := open(t, node.URL, one)
 	large := func(n int) []sinks.Message {
 		batch := messages(n, "/"+q)
 		for i := range batch {
@@ -62,7 +59,7 @@ func testAlarm(t *testing.T, url string, ctl func(...string) string) {
 	}
 
 	t.Log("a fresh sink meets it")
-	fresh := openUnclosed(t, url, one)
+	fresh := openUnclosed(t, node.URL, one)
 	wantAll(t, publish(t, fresh, large(10), patience), sinks.Unavailable, sinks.ScopeSink, "low on memory")
 	if err := check(t, fresh, "/"+q); err == nil || !strings.Contains(err.Error(), "low on memory") {
 		t.Errorf("Check of a fresh sink: got %v", err)
@@ -114,12 +111,12 @@ func TestB17Restart(t *testing.T) {
 		batch := messages(n, "/"+q)
 		for i := range batch {
 			serial++
-			batch[i].ID = "m" + string(rune('a'+serial%26)) + time.Duration(serial).String()
+			batch[i].ID = fmt.Sprintf("test/%d", serial)
 		}
 		return batch
 	}
 	send := func() bool {
-		batch := ids(200)
+		batch := ids(50)
 		results := publish(t, s, batch, 5*time.Second)
 		mu.Lock()
 		defer mu.Unlock()
@@ -140,7 +137,7 @@ func TestB17Restart(t *testing.T) {
 			callers.Go(func() {
 				for ctx.Err() == nil {
 					send()
-					time.Sleep(50 * time.Millisecond) // after a failure the relay pauses for longer
+					time.Sleep(100 * time.Millisecond) // after a failure the relay pauses for longer
 				}
 			})
 		}
@@ -167,7 +164,7 @@ func TestB17Restart(t *testing.T) {
 			unknown++
 		}
 	}
-	if max := 3 * 2 * 200; unknown > max {
+	if max := 3 * 2 * 50; unknown > max {
 		t.Errorf("%d messages are unknown after three cuts with two batches in flight, want %d at most", unknown, max)
 	}
 	t.Logf("%d messages, %d unknown", len(outcome), unknown)
