@@ -22,6 +22,7 @@ const (
 // cleaner remembers up to where each kind was cleaned: jobs that stay aren't looked at each time.
 type cleaner struct {
 	since time.Time
+	ages  ages
 	from  map[string]pgtype.Timestamptz
 }
 
@@ -34,8 +35,9 @@ func (q *Queue) Clean(ctx context.Context, done, dead time.Duration) (int64, err
 	if done < 0 && dead <= 0 {
 		return 0, nil
 	}
-	if time.Since(q.cleaner.since) > cleanAnew {
-		q.cleaner = cleaner{since: time.Now(), from: map[string]pgtype.Timestamptz{}}
+	a := ages{done, dead}
+	if q.cleaner.ages != a || time.Since(q.cleaner.since) > cleanAnew {
+		q.cleaner = cleaner{since: time.Now(), ages: a, from: map[string]pgtype.Timestamptz{}}
 	}
 	kinds, err := q.finishedKinds(ctx)
 	if err != nil {
@@ -44,7 +46,7 @@ func (q *Queue) Clean(ctx context.Context, done, dead time.Duration) (int64, err
 	var total int64
 	until := time.Now().Add(cleanBudget)
 	for _, kind := range kinds {
-		n, err := q.cleanKind(ctx, kind, ages{done, dead}, until)
+		n, err := q.cleanKind(ctx, kind, a, until)
 		total += n
 		if err != nil {
 			return total, fmt.Errorf("clean: %w", err)
