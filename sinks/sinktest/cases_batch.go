@@ -163,7 +163,7 @@ func concurrent(s *suite) {
 	if s.h.Missing != nil {
 		missing = s.h.Missing(s.T)
 	}
-	const callers, calls, size = 16, 4, 20
+	const callers, calls, size = 16, 3, 16
 	var (
 		mu   sync.Mutex
 		sent []sinks.Message

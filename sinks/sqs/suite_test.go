@@ -102,18 +102,21 @@ func queueNameFor(what, suffix string) string {
 
 func elasticMQ(t testing.TB, suffix string) sinktest.Harness {
 	endpoint := services.SQS(t)
-	c := reader(endpoint)
 	h := harness(endpoint, suffix, 256<<10)
-	h.Address = func(t *testing.T) string { return createQueue(t, c, suffix) }
-	h.Read = func(t *testing.T, address string, n int) []sinktest.Received { return receive(t, c, address, n) }
+	h.Address = func(t *testing.T) string { return createQueue(t, testClient(t, endpoint), suffix) }
+	h.Read = func(t *testing.T, address string, n int) []sinktest.Received {
+		return receive(t, testClient(t, endpoint), address, n)
+	}
 	return withOutage(h, endpoint)
 }
 
-// reader is a client of the tests, without connections that outlive a call.
-func reader(endpoint string) *awssqs.Client {
+// testClient is one of the tests, whose connections end with the test.
+func testClient(t testing.TB, endpoint string) *awssqs.Client {
+	pool := &http.Transport{}
+	t.Cleanup(pool.CloseIdleConnections)
 	return awssqs.New(awssqs.Options{
 		BaseEndpoint: aws.String(endpoint), Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", ""),
-		HTTPClient: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
+		HTTPClient: &http.Client{Transport: pool},
 	})
 }
 
@@ -134,7 +137,7 @@ func createQueue(t testing.TB, c *awssqs.Client, suffix string) string {
 	return name
 }
 
-// receive takes messages out of a queue until there are n and none came for a moment. A message whose reply was lost on
+// receive takes messages out of a queue until there are n and none came for a moment, or none for long. A message whose reply was lost on
 // the way to us becomes visible again; SQS's own id tells it from one that was sent twice.
 func receive(t testing.TB, c *awssqs.Client, queue string, n int) (all []sinktest.Received) {
 	t.Helper()
@@ -142,20 +145,17 @@ func receive(t testing.TB, c *awssqs.Client, queue string, n int) (all []sinktes
 	if err != nil {
 		t.Fatalf("read %s: %v", queue, err)
 	}
-	seen, quiet := map[string]bool{}, time.Now()
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); {
+	seen, last := map[string]bool{}, time.Now()
+	for time.Since(last) < 40*time.Second && (len(all) < n || time.Since(last) < 300*time.Millisecond) {
 		out, err := c.ReceiveMessage(t.Context(), &awssqs.ReceiveMessageInput{QueueUrl: u.QueueUrl, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}, VisibilityTimeout: 15})
 		if err != nil {
 			t.Fatalf("read %s: %v", queue, err)
 		}
 		if len(out.Messages) == 0 {
-			if len(all) >= n && time.Since(quiet) > 300*time.Millisecond {
-				break
-			}
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}
-		quiet = time.Now()
+		last = time.Now()
 		var done []types.DeleteMessageBatchRequestEntry
 		for i, m := range out.Messages {
 			if !seen[*m.MessageId] {
@@ -240,4 +240,11 @@ func consumed(t testing.TB, body string, attributes map[string]string) sinktest.
 		}
 	}
 	return r
+}
+
+func BenchmarkElasticMQ(b *testing.B) {
+	endpoint := services.SQS(b)
+	sinktest.Benchmark(b, func(b *testing.B) (sinks.Sink, string) {
+		return open(b, Settings{Endpoint: endpoint, Region: "us-east-1"}), createQueue(b, testClient(b, endpoint), "")
+	})
 }
