@@ -72,7 +72,7 @@ func TestBadJobLines(t *testing.T) {
 		`"x"`:                                    "object",
 		`{"kind":"a","payload":1} x`:             "more than one",
 		`{"kind":"a","paylod":1}`:                "paylod",
-		`{"kind":1,"payload":1}`:                 "string",
+		`{"kind":1,"payload":1}`:                 "number",
 		`{"kind":"a\ud800","payload":1}`:         "surrogate",
 		`{"kind":"a","key":"","payload":1}`:      "key is empty",
 		`{"kind":"a","payload":1,"headers":[1]}`: "headers",
