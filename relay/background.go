@@ -10,11 +10,12 @@ const (
 	sweepEvery   = time.Second
 	cleanEvery   = 10 * time.Second
 	roundTimeout = 10 * time.Second
+	slowSweeps   = 30 // in a row, until a line says so: a busy moment isn't worth one
 )
 
 // sweep looks every second for what claims leave out, and at once again while it finds something.
 func (r *Relay) sweep(ctx context.Context) {
-	slow := ""
+	slow := 0
 	for every := time.Duration(0); sleep(ctx, every); {
 		every = sweepEvery
 		round, cancel := context.WithTimeout(ctx, roundTimeout)
@@ -28,10 +29,11 @@ func (r *Relay) sweep(ctx context.Context) {
 			continue
 		}
 		r.metrics.swept(swept)
-		if swept.Slow != "" && slow == "" {
+		if swept.Slow == "" {
+			slow = 0
+		} else if slow++; slow == slowSweeps {
 			r.Log.Warn("sweeps are slow", "reason", swept.Slow)
 		}
-		slow = swept.Slow
 		if swept.Due > 0 {
 			every = r.PollMin
 			r.hint()

@@ -19,10 +19,8 @@ type lane struct {
 	idle time.Duration // how long the next wait is
 }
 
-// start prepares the lane for its workers.
-func (l *lane) start() {
-	l.turn = make(chan struct{}, 1)
-	l.wake = make(chan struct{}, 1)
+func newLane(name string) *lane {
+	return &lane{name: name, turn: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 }
 
 // hint wakes the worker that waits; many hints are one.

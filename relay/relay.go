@@ -162,7 +162,6 @@ func (r *Relay) Run(ctx, abandon context.Context) error {
 	background.Go(func() { r.clean(ctx) })
 	background.Go(func() { r.listen(ctx) })
 	for _, l := range r.router.lanes {
-		l.start()
 		for range r.Workers {
 			workers.Go(func() { r.work(ctx, l) })
 		}

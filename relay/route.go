@@ -138,7 +138,7 @@ func (r *Router) laneOf(c *route) *lane {
 			return l
 		}
 	}
-	l := &lane{name: name}
+	l := newLane(name)
 	r.lanes = append(r.lanes, l)
 	return l
 }

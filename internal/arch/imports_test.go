@@ -35,6 +35,7 @@ var mayImport = map[string][]string{
 	"internal/services": {"internal/services"},
 	"internal/testdb":   {"internal/services", "migrations"},
 	"internal/e2e":      {""},
+	"internal/bench":    {""},
 	"internal/arch":     {},
 }
 
