@@ -17,7 +17,7 @@ type ElasticMQ struct {
 
 // NewElasticMQ starts a server. It keeps queues in memory only.
 func NewElasticMQ(ctx context.Context, e *Env) (*ElasticMQ, error) {
-	jars, err := e.jars(ctx, "elasticmq-"+ElasticMQVersion, elasticMQJars)
+	jars, err := e.jars(ctx, elasticMQFolder, elasticMQJars)
 	if err != nil {
 		return nil, fmt.Errorf("start ElasticMQ: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -32,9 +33,29 @@ var (
 
 var installing sync.Mutex
 
-// Install installs what the servers need and the machine lacks: on Debian as root, elsewhere it says what is missing.
-func Install(ctx context.Context, e *Env) error {
-	return e.install(ctx, needJava, needMaven, needRabbitMQ)
+// Install installs what the named services (see stack.Names) need and the machine lacks: on Debian as root, elsewhere it
+// says what is missing.
+func Install(ctx context.Context, e *Env, services []string) error {
+	var needs []need
+	for _, service := range services {
+		switch service {
+		case "kafka":
+			needs = append(needs, e.needJars(kafkaFolder)...)
+		case "sqs":
+			needs = append(needs, e.needJars(elasticMQFolder)...)
+		case "rabbitmq":
+			needs = append(needs, needRabbitMQ)
+		}
+	}
+	return e.install(ctx, needs...)
+}
+
+// needJars leaves Maven out when it has done its work before.
+func (e *Env) needJars(folder string) []need {
+	if _, err := os.Stat(filepath.Join(e.Cache, folder)); err == nil {
+		return []need{needJava}
+	}
+	return []need{needJava, needMaven}
 }
 
 func (e *Env) install(ctx context.Context, needs ...need) error {
@@ -77,7 +98,7 @@ func (e *Env) install(ctx context.Context, needs ...need) error {
 
 func absent(needs []need) (names, packages []string) {
 	for _, n := range needs {
-		if n.missing() {
+		if n.missing() && !slices.Contains(names, n.name) {
 			names, packages = append(names, n.name), append(packages, n.deb)
 		}
 	}

@@ -18,6 +18,12 @@ const (
 	log4jVersion     = "2.26.1"
 )
 
+// Where the cache has their jars.
+const (
+	kafkaFolder     = "kafka-" + KafkaVersion
+	elasticMQFolder = "elasticmq-" + ElasticMQVersion
+)
+
 var (
 	// Kafka brings slf4j 1.7, so its log binding is log4j-slf4j-impl, not the one for slf4j 2.
 	kafkaJars = []string{

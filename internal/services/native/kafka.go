@@ -48,7 +48,7 @@ var (
 
 // NewKafka starts a broker.
 func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
-	jars, err := e.jars(ctx, "kafka-"+KafkaVersion, kafkaJars)
+	jars, err := e.jars(ctx, kafkaFolder, kafkaJars)
 	if err != nil {
 		return nil, fmt.Errorf("start Kafka: %w", err)
 	}

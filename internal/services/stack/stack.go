@@ -33,46 +33,57 @@ var postgresSettings = map[string]string{
 	"log_min_messages": "warning", "log_checkpoints": "off",
 }
 
-// Start starts all services at once. If one doesn't come up, it stops the others and says why.
-func Start(ctx context.Context, log *slog.Logger) (*Stack, error) {
+// Names are the services that a stack may consist of.
+var Names = []string{"postgres", "postgres-old", "kafka", "rabbitmq", "sqs"}
+
+// Start starts the named services at once. If one doesn't come up, it stops the others and says why.
+func Start(ctx context.Context, log *slog.Logger, names []string) (*Stack, error) {
 	env, err := native.NewEnv(log)
 	if err != nil {
 		return nil, err
 	}
-	if err := native.Install(ctx, env); err != nil {
+	if err := native.Install(ctx, env, names); err != nil {
 		return nil, err
 	}
 	s := &Stack{cache: env.Cache}
 	begin := time.Now()
-	err = s.all(ctx, log, map[string]func(context.Context) error{
-		"Postgres " + postgres.Version: func(ctx context.Context) error { return s.postgres(ctx, env, postgres.Version, "RELAY_TEST_POSTGRES") },
-		"Postgres " + postgres.Oldest: func(ctx context.Context) error {
-			return s.postgres(ctx, env, postgres.Oldest, "RELAY_TEST_POSTGRES_OLD")
-		},
-		"Kafka " + native.KafkaVersion:         func(ctx context.Context) error { return s.kafka(ctx, env) },
-		"ElasticMQ " + native.ElasticMQVersion: func(ctx context.Context) error { return s.elasticMQ(ctx, env) },
-		"RabbitMQ":                             func(ctx context.Context) error { return s.rabbitMQ(ctx, env) },
-	})
-	if err != nil {
+	if err := s.all(ctx, env, names); err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	log.Info("services are up", "took", time.Since(begin).Round(time.Millisecond))
 	return s, nil
 }
 
+// start starts one service and records what it exports and how it's stopped.
+func (s *Stack) start(ctx context.Context, env *native.Env, name string) error {
+	switch name {
+	case "postgres":
+		return s.postgres(ctx, env, postgres.Version, "RELAY_TEST_POSTGRES")
+	case "postgres-old":
+		return s.postgres(ctx, env, postgres.Oldest, "RELAY_TEST_POSTGRES_OLD")
+	case "kafka":
+		return s.kafka(ctx, env)
+	case "rabbitmq":
+		return s.rabbitMQ(ctx, env)
+	case "sqs":
+		return s.elasticMQ(ctx, env)
+	}
+	return fmt.Errorf("no service is called %q", name)
+}
+
 // all runs every start at once and reports every one that failed by itself; the first failure ends the others.
-func (s *Stack) all(ctx context.Context, log *slog.Logger, starts map[string]func(context.Context) error) error {
+func (s *Stack) all(ctx context.Context, env *native.Env, names []string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var failed []error
-	for name, start := range starts {
+	for _, name := range names {
 		wg.Go(func() {
 			begin := time.Now()
-			err := start(ctx)
+			err := s.start(ctx, env, name)
 			if err == nil {
-				log.Info("started", "service", name, "took", time.Since(begin).Round(time.Millisecond))
+				env.Log.Info("started", "service", name, "took", time.Since(begin).Round(time.Millisecond))
 				return
 			}
 			mu.Lock()

@@ -4,18 +4,28 @@
 //	services up                    start everything and keep it; prints the exports; finds a set that runs already
 //	services down                  stop what up started
 //
+// With --only NAME,… after run or up, it starts only those: postgres, postgres-old, kafka, rabbitmq, sqs.
 // The exit status of run is the command's, or 1 when a service didn't come up.
 package main
 
 import (
+	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
+
+	"github.com/jobrelay/relay/internal/services/stack"
 )
 
-const usage = "usage: services run -- COMMAND ARG… | up | down"
+const usage = "usage: services run [--only NAME,…] -- COMMAND ARG… | up [--only NAME,…] | down"
+
+var errUsage = errors.New(usage)
 
 func main() {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{ReplaceAttr: short}))
@@ -29,18 +39,44 @@ func main() {
 func command(log *slog.Logger, args []string) (int, error) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	switch {
-	case len(args) > 2 && args[0] == "run" && args[1] == "--":
-		return run(log, signals, args[2:])
-	case len(args) == 1 && args[0] == "up":
-		return status(up(log, signals, os.Stdout))
-	case len(args) == 1 && args[0] == "down":
-		return status(down(log))
-	case len(args) == 2 && args[0] == "hold":
-		return status(hold(log, signals, args[1]))
+	if len(args) == 0 {
+		return 2, errUsage
 	}
-	fmt.Fprintln(os.Stderr, usage)
-	return 2, nil
+	only, rest, err := parse(args[1:])
+	if err != nil {
+		return 2, err
+	}
+	switch verb := args[0]; {
+	case verb == "run" && len(rest) > 0 && args[len(args)-len(rest)-1] == "--":
+		return run(log, signals, only, rest)
+	case verb == "up" && len(rest) == 0:
+		return status(up(log, signals, only, os.Stdout))
+	case verb == "down" && len(args) == 1:
+		return status(down(log))
+	case verb == "hold" && len(rest) == 1:
+		return status(hold(log, signals, only, rest[0]))
+	}
+	return 2, errUsage
+}
+
+// parse takes the flags off; no --only means all services.
+func parse(args []string) (only, rest []string, err error) {
+	flags := flag.NewFlagSet("services", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	list := flags.String("only", "", "")
+	if err := flags.Parse(args); err != nil {
+		return nil, nil, fmt.Errorf("%w\n%w", err, errUsage)
+	}
+	if *list == "" {
+		return stack.Names, flags.Args(), nil
+	}
+	only = strings.Split(*list, ",")
+	for _, name := range only {
+		if !slices.Contains(stack.Names, name) {
+			return nil, nil, fmt.Errorf("no service is called %q: there are %s", name, strings.Join(stack.Names, ", "))
+		}
+	}
+	return only, flags.Args(), nil
 }
 
 func status(err error) (int, error) {

@@ -22,8 +22,8 @@ func interrupted(s os.Signal) int {
 }
 
 // run starts the services, runs the command and stops the services, whatever happens between.
-func run(log *slog.Logger, signals <-chan os.Signal, args []string) (int, error) {
-	services, caught, err := start(log, signals)
+func run(log *slog.Logger, signals <-chan os.Signal, only, args []string) (int, error) {
+	services, caught, err := start(log, signals, only)
 	if caught != nil {
 		return interrupted(caught), err
 	}
@@ -40,7 +40,7 @@ func run(log *slog.Logger, signals <-chan os.Signal, args []string) (int, error)
 }
 
 // start starts the services; a signal ends the start, and is returned.
-func start(log *slog.Logger, signals <-chan os.Signal) (*stack.Stack, os.Signal, error) {
+func start(log *slog.Logger, signals <-chan os.Signal, only []string) (*stack.Stack, os.Signal, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	type result struct {
@@ -49,7 +49,7 @@ func start(log *slog.Logger, signals <-chan os.Signal) (*stack.Stack, os.Signal,
 	}
 	done := make(chan result, 1)
 	go func() {
-		services, err := stack.Start(ctx, log)
+		services, err := stack.Start(ctx, log, only)
 		done <- result{services, err}
 	}()
 	select {
