@@ -64,11 +64,12 @@ func On(t testing.TB, server string) *DB {
 	if err != nil {
 		t.Fatalf("parse %s: %v", db.URL, err)
 	}
+	db.Config = config.ConnConfig.Copy()
 	config.MaxConns = 16
+	config.ConnConfig.RuntimeParams["application_name"] = schema // drop finds what a failed test left open
 	if db.Pool, err = pgxpool.NewWithConfig(context.WithoutCancel(t.Context()), config); err != nil {
 		t.Fatalf("connect: %v", err)
 	}
-	db.Config = config.ConnConfig.Copy()
 	t.Cleanup(func() { db.drop(t) })
 	db.Exec(t, "CREATE SCHEMA "+pgx.Identifier{schema}.Sanitize())
 	return db
@@ -108,22 +109,34 @@ func Column[T any](t testing.TB, db *DB, sql string, args ...any) []T {
 	return vs
 }
 
-// drop ends what still uses the schema and removes it.
+// drop ends what still uses the schema and removes it, in bounded time.
 func (db *DB) drop(t testing.TB) {
-	db.Pool.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), dropTimeout)
 	defer cancel()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		db.Pool.Close() // waits for every connection to be given back
+	}()
 	conn, err := pgx.ConnectConfig(ctx, db.Config)
 	if err != nil {
 		t.Logf("drop schema %s: %v", db.Schema, err)
 		return
 	}
 	defer conn.Close(ctx)
-	if _, err := conn.Exec(ctx, "SET client_min_messages = error"); err != nil {
-		t.Logf("drop schema %s: %v", db.Schema, err)
+	select {
+	case <-closed:
+	case <-time.After(dropTimeout / 5):
+		t.Errorf("a connection of the pool was never given back; its session is ended")
 	}
-	if _, err := conn.Exec(ctx, "DROP SCHEMA IF EXISTS "+pgx.Identifier{db.Schema}.Sanitize()+" CASCADE"); err != nil {
-		t.Logf("drop schema %s: %v", db.Schema, err)
+	for _, sql := range []string{
+		"SET client_min_messages = error",
+		"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = '" + db.Schema + "'",
+		"DROP SCHEMA IF EXISTS " + pgx.Identifier{db.Schema}.Sanitize() + " CASCADE",
+	} {
+		if _, err := conn.Exec(ctx, sql); err != nil {
+			t.Logf("drop schema %s: %v", db.Schema, err)
+		}
 	}
 }
 
