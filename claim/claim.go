@@ -74,7 +74,7 @@ func (s *Store) take(ctx context.Context, p plan) (taken, error) {
 			return err
 		})
 		b.Queue(s.sql.claim, args...).Query(func(rows pgx.Rows) error {
-			t.leases, t.locked = readLeases(rows, p.rows, token, until)
+			t.leases, t.locked = readLeases(rows, token, until)
 			return rows.Err()
 		})
 	})
@@ -114,6 +114,7 @@ func (q *Queue) learn(p plan, t taken) {
 		n := got[b.Pair]
 		b.pair.taken += n
 		horizon := t.at.back(q.lag(b.pair))
+		b.pair.rewind(horizon)
 		if n < b.most && !(ended && i == end-1) {
 			b.pair.hot = false
 			b.pair.raise(horizon, b.moved)

@@ -5,15 +5,18 @@
 -- again for each row and take more than the limit, `UPDATE … FROM next` becomes a hash join over the table.
 -- `status <> ALL`, not `= 'ready'`: else an adopted table's old index fits the predicate, and the planner walks that
 -- one, past everybody else's rows. statement_timestamp(), as clock_timestamp() can't be an index condition. OFFSET 0
--- keeps the share a lookup for each pair rather than for each row. payload is measured above the lock, not for rows
--- that were skipped.
+-- keeps the share a lookup for each pair rather than for each row.
+--
+-- A job weighs what is read of it. That is measured above the locks, not for rows that are skipped, and large values,
+-- which lie outside the row and may be compressed, only as far as their stored sizes fit: reading 500 of them to send 8
+-- would take seconds.
 --
 -- $1–$6 a pair each: kind, priority, floor (run_at, id), most rows, open destinations as an array literal or ''
 -- $7 most rows in all   $8 most bytes   $9 lease in microseconds   $10 token
 WITH next AS MATERIALIZED (
-    SELECT p.ord, d.id, d.run_at,
-           coalesce(octet_length(d.payload::text), 0) + coalesce(octet_length(d.body), 0)
-             + coalesce(octet_length(d.headers::text), 0) AS bytes
+    SELECT p.ord, d.id, d.run_at, m.stored,
+           CASE WHEN m.stored <= 2000 THEN coalesce(octet_length(d.payload::text), 0) + coalesce(octet_length(d.body), 0)
+                                           + coalesce(octet_length(d.headers::text), 0) END AS bytes
     FROM unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::integer[], $6::text[])
            WITH ORDINALITY AS p (kind, priority, floor_at, floor_id, most, lacking, ord)
     CROSS JOIN LATERAL (
@@ -34,12 +37,23 @@ WITH next AS MATERIALIZED (
         LIMIT p.most
         FOR UPDATE OF j SKIP LOCKED
     ) AS d
+    CROSS JOIN LATERAL (
+        SELECT coalesce(pg_column_size(d.payload), 0) + coalesce(pg_column_size(d.body), 0)
+               + coalesce(pg_column_size(d.headers), 0) AS stored
+    ) AS m
     ORDER BY p.ord
     LIMIT $7::integer
-), sized AS (
-    SELECT id, row_number() OVER w AS n, sum(bytes) OVER w AS total
+), cut AS (
+    SELECT id, bytes, row_number() OVER w AS n, sum(coalesce(bytes, stored)) OVER w AS least
     FROM next
     WINDOW w AS (ORDER BY ord, run_at, id ROWS UNBOUNDED PRECEDING)
+), sized AS (
+    SELECT c.id, c.n, sum(coalesce(c.bytes, (
+               SELECT coalesce(octet_length(j.payload::text), 0) + coalesce(octet_length(j.body), 0)
+                      + coalesce(octet_length(j.headers::text), 0) FROM :jobs AS j WHERE j.id = c.id
+           ))) OVER (ORDER BY c.n ROWS UNBOUNDED PRECEDING) AS total
+    FROM cut AS c
+    WHERE c.n = 1 OR c.least <= $8::bigint
 )
 UPDATE :jobs AS j
 SET status = 'running',

@@ -212,6 +212,42 @@ func TestClaimKeepsToTheBytes(t *testing.T) {
 	}
 }
 
+// Large values are stored outside the row: a claim that may take eight doesn't read five hundred.
+func TestClaimDoesntReadWhatItCantTake(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	db.Exec(t, `INSERT INTO jobs (kind, body) SELECT 'k', (SELECT string_agg(sha256((g * 10000 + i)::text::bytea), '') FROM generate_series(1, 4000) i) FROM generate_series(1, 100) g`)
+	q := newQueue(t, db, Options{BatchBytes: 1 << 20})
+	e := explainClaim(t, q, db)
+	if size := 128_000; e.rows != (1<<20)/size || e.buffers > 1000 {
+		t.Errorf("%d rows of %d bytes, %d buffers read", e.rows, size, e.buffers)
+	}
+	first := claim(t, q)
+	if len(first) != 8 {
+		t.Errorf("claimed %d, want 8", len(first))
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if fits := q.kinds["k"].fits(1 << 20); fits > 25 {
+		t.Errorf("the next claim would lock %d rows", fits)
+	}
+}
+
+// A database whose clock is behind the one of before, as after a failover, doesn't leave new jobs to the sweep.
+func TestClaimAfterTheClockWentBack(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	q := newQueue(t, db, Options{})
+	q.Expect("k")
+	claim(t, q)
+	q.mu.Lock()
+	q.find(Pair{Kind: "k"}).floor = pointAt(time.Now().Add(time.Hour))
+	q.mu.Unlock()
+	claim(t, q)
+	insert(t, db, "k", 1)
+	claimOne(t, q)
+}
+
 // Odd attempts neither stop a batch nor overflow (B07).
 func TestClaimTakesOddAttempts(t *testing.T) {
 	t.Parallel()

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"math/rand/v2"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -30,7 +31,6 @@ type branch struct {
 func (q *Queue) plan(gates map[Pair]Gate) plan {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.turn++
 	var short, plenty []*kind
 	for _, k := range q.rotated() {
 		switch open, hot := k.state(gates); {
@@ -55,12 +55,12 @@ func (q *Queue) plan(gates map[Pair]Gate) plan {
 
 func share(rows, kinds int) int { return (rows + max(kinds, 1) - 1) / max(kinds, 1) }
 
-// rotated lists the kinds from another start each time.
+// rotated lists the kinds from another start each time. By chance, not by count: workers of several lanes take turns.
 func (q *Queue) rotated() []*kind {
 	if len(q.list) == 0 {
 		return nil
 	}
-	i := q.turn % len(q.list)
+	i := rand.IntN(len(q.list))
 	return append(append(make([]*kind, 0, len(q.list)), q.list[i:]...), q.list[:i]...)
 }
 

@@ -22,7 +22,6 @@ type Queue struct {
 	kinds      map[string]*kind
 	list       []*kind // sorted by name
 	discovered bool    // pairs and shares were read
-	turn       int     // rotates the order of kinds
 	held       bool    // somebody holds an old snapshot: what is drained can't be removed
 }
 
@@ -108,6 +107,13 @@ func (p *pair) raise(to point, moved int) {
 	}
 }
 
+// rewind lowers a floor that lies ahead of the database's clock: after a failover that may be another one.
+func (p *pair) rewind(horizon point) {
+	if horizon.at+lagMost.Microseconds() < p.floor.at {
+		p.lower(horizon)
+	}
+}
+
 // know returns the pair, and adds it where it is new. Called under mu.
 func (q *Queue) know(at Pair) *pair {
 	k := q.kinds[at.Kind]
@@ -162,5 +168,5 @@ const (
 	lagLeast   = 100 * time.Millisecond
 	lagEntries = 5000
 	// assumedSize is taken for a job's bytes before one of its kind was seen.
-	assumedSize = 16 << 10
+	assumedSize = 1 << 10
 )

@@ -26,18 +26,18 @@ type reader struct {
 
 // readLeases reads all rows, and how many rows the claim locked. A row that can't be decoded is returned with the
 // reason in Fault: it must not stop the others.
-func readLeases(rows pgx.Rows, most int, token int64, until time.Time) (leases []Lease, locked int) {
+func readLeases(rows pgx.Rows, token int64, until time.Time) (leases []Lease, locked int) {
 	r := reader{kinds: map[string]string{}}
 	for rows.Next() {
-		if leases == nil {
-			leases = make([]Lease, 0, most)
-			r.types, r.fields = rows.Conn().TypeMap(), rows.FieldDescriptions()
-		}
 		r.row, r.fault = rows.RawValues(), nil
+		if leases == nil {
+			r.types, r.fields = rows.Conn().TypeMap(), rows.FieldDescriptions()
+			locked = int(r.int(14))
+			leases = make([]Lease, 0, locked)
+		}
 		l := r.lease()
 		l.Token, l.Until, l.Fault = token, until, r.fault
 		leases = append(leases, l)
-		locked = int(r.int(14))
 	}
 	return leases, locked
 }
