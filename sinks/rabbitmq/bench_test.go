@@ -35,14 +35,14 @@ func BenchmarkWindow(b *testing.B) {
 				s := open(b, url, map[string]string{"CONNECTIONS": "1", "WINDOW": fmt.Sprint(window)})
 				s.dialer.direct = direct
 				address := "/" + (broker{b, url}).queue(bounded)
-				measure(b, s, address)
+				measure(b, s, address, min(2*window+100, 5000))
 			})
 		}
 	}
 }
 
-func measure(b *testing.B, s *sink, address string) {
-	batch := messages(5000, address)
+func measure(b *testing.B, s *sink, address string, size int) {
+	batch := messages(size, address)
 	payload := []byte(`"` + strings.Repeat("x", 510) + `"`)
 	for i := range batch {
 		batch[i].Payload = payload

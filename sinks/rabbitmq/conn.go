@@ -9,13 +9,15 @@ import (
 
 const (
 	bufferSize   = 1 << 20          // bytes that may wait in a conn before Write blocks
+	pieceSize    = 32 << 10         // bytes that go out although the connection is corked
 	chunkSize    = 64 << 10         // bytes that go out under one write deadline
 	writeTimeout = 30 * time.Second // of one chunk: the last resort against a peer that doesn't read
 	flushTimeout = 500 * time.Millisecond
 )
 
 // conn gathers small writes. The library makes a system call for each message that it publishes; here Write only
-// appends to a buffer, and one goroutine sends whatever has come together. (Under TLS that saves records too.)
+// appends to a buffer, and one goroutine sends what has come together: at once, or, while the connection is corked, in
+// pieces of a good size. (Under TLS that saves records too.)
 //
 // It counts the bytes: a message whose first byte is at or beyond sent() when the connection ends was never handed to
 // the kernel, so the broker has definitely not taken it.
@@ -30,6 +32,7 @@ type conn struct {
 	buf     []byte
 	in, out int64 // bytes that Write took, bytes that the kernel took
 	err     error // ends everything
+	corked  bool  // more is coming
 	closing bool  // send what is there, then end
 	done    chan struct{}
 }
@@ -56,11 +59,26 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	c.buf = append(c.buf, b...)
 	c.in += int64(len(b))
-	c.changed.Broadcast()
+	if c.due() {
+		c.changed.Broadcast()
+	}
 	for c.direct && c.out < c.in && c.err == nil {
 		c.changed.Wait()
 	}
 	return len(b), c.err
+}
+
+// due says whether what has gathered should go out.
+func (c *conn) due() bool { return len(c.buf) >= pieceSize || len(c.buf) > 0 && !c.corked }
+
+// cork holds small writes back until there are many or it is undone, which whoever waits for an answer must do first.
+func (c *conn) cork(on bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.corked = on && !c.direct
+	if c.due() {
+		c.changed.Broadcast()
+	}
 }
 
 // send writes what has gathered until the connection ends.
@@ -69,7 +87,7 @@ func (c *conn) send() {
 	var batch []byte
 	for {
 		c.mu.Lock()
-		for len(c.buf) == 0 && c.err == nil && !c.closing {
+		for !c.due() && c.err == nil && !c.closing {
 			c.changed.Wait()
 		}
 		if c.err != nil || len(c.buf) == 0 {

@@ -64,6 +64,8 @@ func (r *run) publish() {
 // pass sends in order, never more in flight than the window, until all is sent or nothing more can be on this channel.
 // Then nothing is in flight.
 func (r *run) pass() {
+	r.g.conn.cork(true)
+	defer r.g.conn.cork(false)
 	for len(r.open) > 0 && r.ctx.Err() == nil && r.g.blocked() == nil {
 		i := r.open[0]
 		if err := r.closedTo(r.addresses[i]); err != nil {
@@ -71,11 +73,12 @@ func (r *run) pass() {
 			r.results[i] = sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeAddress, Err: err}
 			continue
 		}
-		alone := r.proof.lacks(r.addresses[i], len(r.messages[i].Payload))
-		if alone {
+		alone, window := r.proof.lacks(r.addresses[i], len(r.messages[i].Payload)), r.g.dialer.window
+		switch {
+		case alone:
 			r.settle(0)
-		} else {
-			r.settle(r.g.dialer.window - 1)
+		case len(r.flight) >= window: // by halves, so that neither side waits for each single message of the other
+			r.settle(window / 2)
 		}
 		if !r.send(i) {
 			break
@@ -124,7 +127,9 @@ func (r *run) settle(leave int) {
 	if n <= 0 {
 		return
 	}
+	r.g.conn.cork(false)
 	wait(r.flight[:n])
+	r.g.conn.cork(true)
 	closed := r.g.channel.IsClosed()
 	if closed { // what has no answer now will never get one
 		wait(r.flight)
