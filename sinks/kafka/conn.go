@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -21,6 +22,7 @@ const maxReply = 64 << 20
 type conn struct {
 	net         net.Conn // with TLS, if any
 	raw         net.Conn // without
+	in          *bufio.Reader
 	address     string
 	versions    map[protocol.ApiKey]int16
 	correlation int32
@@ -86,7 +88,7 @@ func (c *conn) bound(ctx context.Context, f func() error) error {
 // read reads one frame and checks that it answers the request of that number.
 func (c *conn) read(correlation int32) ([]byte, error) {
 	var head [8]byte
-	if _, err := io.ReadFull(c.net, head[:]); err != nil {
+	if _, err := io.ReadFull(c.in, head[:]); err != nil {
 		if n := binary.BigEndian.Uint32(head[:]); looksLikeTLS(n) {
 			return nil, errExpectsTLS
 		}
@@ -103,7 +105,7 @@ func (c *conn) read(correlation int32) ([]byte, error) {
 	}
 	frame := make([]byte, 4+size)
 	copy(frame, head[:])
-	if _, err := io.ReadFull(c.net, frame[len(head):]); err != nil {
+	if _, err := io.ReadFull(c.in, frame[len(head):]); err != nil {
 		return nil, noEOF(err)
 	}
 	return frame, nil

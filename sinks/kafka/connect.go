@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -61,6 +62,7 @@ func (d *dialer) handshake(ctx context.Context, c *conn) error {
 		}
 		c.net = secure
 	}
+	c.in = bufio.NewReader(c.net)
 	if err := negotiate(ctx, c); err != nil {
 		return stepError{"ask for versions", err}
 	}

@@ -164,24 +164,15 @@ func newTopic(t testing.TB, brokers string, partitions int32, config ...string) 
 	if _, err := adm.CreateTopic(ctx, partitions, 1, values, name); err != nil {
 		t.Fatalf("create topic: %v", err)
 	}
-	for ctx.Err() == nil { // until every broker knows its leaders
-		topics, err := adm.ListTopics(ctx, name)
-		if err == nil && len(topics[name].Partitions) == int(partitions) && topics.Error() == nil && led(topics[name]) {
+	for ctx.Err() == nil { // until its leaders know that they are
+		offsets, err := adm.ListEndOffsets(ctx, name)
+		if err == nil && offsets.Error() == nil && len(offsets[name]) == int(partitions) {
 			return name
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Fatal("the topic doesn't appear")
 	return ""
-}
-
-func led(topic kadm.TopicDetail) bool {
-	for _, p := range topic.Partitions {
-		if p.Leader < 0 {
-			return false
-		}
-	}
-	return true
 }
 
 // read returns a topic's records and fails unless there are n.

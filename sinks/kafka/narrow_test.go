@@ -179,15 +179,20 @@ func TestNothingOvertakes(t *testing.T) {
 	read(t, cluster.ListenAddrs()[0], "a", 8)
 }
 
-// TestManyBytes: more than one request holds goes out in several, and order is kept.
-func TestManyBytes(t *testing.T) {
+// TestLoad: a request takes as many pieces as fit, and at least one.
+func TestLoad(t *testing.T) {
 	t.Parallel()
-	cluster := fake(t, 1, kfake.SeedTopics(40, "a"))
-	batch := fill(messages("a", 400), 100_000) // 40 MB, 900 kB for each partition
-	for i := range batch {
-		key := batch[i].ID
-		batch[i].Key = &key
+	p := &publication{batch: make([]sinks.Message, 5)}
+	var queues []*queue
+	for i, size := range []int{requestBytes / 3, requestBytes / 3, requestBytes / 2, 2 * requestBytes, 1} {
+		p.batch[i].Payload = make([]byte, size)
+		queues = append(queues, &queue{pieces: [][]int{{i}}})
 	}
-	accepted(t, publish(t, open(t, cluster.ListenAddrs()[0]), batch))
-	read(t, cluster.ListenAddrs()[0], "a", 400)
+	for _, want := range []int{2, 1, 1, 1} {
+		got := p.load(queues)
+		if len(got) != want {
+			t.Errorf("%d pieces in a request while %d wait, want %d", len(got), len(queues), want)
+		}
+		queues = queues[len(got):]
+	}
 }

@@ -91,7 +91,7 @@ func (p *pool) pop() *conn {
 // alive says whether an idle connection may be used: the broker hasn't closed it, nor will soon.
 func alive(c *conn, now time.Time) bool {
 	expired := !c.expires.IsZero() && now.After(c.expires)
-	return !expired && now.Sub(c.idleSince) < idleTimeout && quiet(c.raw)
+	return !expired && now.Sub(c.idleSince) < idleTimeout && c.in.Buffered() == 0 && quiet(c.raw)
 }
 
 // put gives a connection back.

@@ -60,14 +60,21 @@ func (p *publication) survive(queues []*queue) {
 func (p *publication) load(queues []*queue) []*queue {
 	size := 0
 	for n, q := range queues {
-		for _, i := range q.pieces[0] {
-			size += sizeBound(&p.batch[i])
-		}
+		size += p.bound(q.pieces[0])
 		if n > 0 && size > requestBytes {
 			return queues[:n]
 		}
 	}
 	return queues
+}
+
+// bound is never less than the bytes that messages take before compression.
+func (p *publication) bound(index []int) int {
+	size := batchHeader
+	for _, i := range index {
+		size += sizeBound(&p.batch[i])
+	}
+	return size
 }
 
 // send sends the first piece of each queue in one request and rules on each by what the broker says.
@@ -157,18 +164,20 @@ func (p *publication) keep(e *encoder) {
 
 // encode writes the request into the encoder's frame.
 func (p *publication) encode(e *encoder, version int16, correlation int32, queues []*queue) error {
-	topics := 0
+	topics, size := 0, 0
 	for n, q := range queues {
 		if n == 0 || q.target != queues[n-1].target {
 			topics++
 		}
+		size += p.bound(q.pieces[0])
 	}
+	e.frame = slices.Grow(e.frame[:0], size+300*len(queues)) // a batch's and a topic's overhead
 	// The broker gives up on its replicas a little before we give up on it, so that it can say so.
 	deadline, _ := p.ctx.Deadline()
 	wait := max(time.Until(deadline)*9/10, time.Millisecond)
 	now := time.Now()
 	be := binary.BigEndian
-	f := appendProduce(e.frame[:0], version, correlation, p.acks, wait, topics)
+	f := appendProduce(e.frame, version, correlation, p.acks, wait, topics)
 	for n, q := range queues {
 		if n == 0 || q.target != queues[n-1].target {
 			f = appendName(f, q.target.topic.name)
