@@ -70,6 +70,10 @@ func (q *Queue) asked(ago time.Duration) {
 // may change the row; it never may once somebody else has claimed the job.
 func TestFence(t *testing.T) {
 	t.Parallel()
+	onEach(t, testFence)
+}
+
+func testFence(t *testing.T, newDB func(testing.TB) *testdb.DB) {
 	all := []Verdict{Done, Retry, Dead, Release}
 	for _, c := range []struct {
 		name    string
@@ -117,7 +121,7 @@ func TestFence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			db := testdb.New(t)
+			db := newDB(t)
 			for _, v := range all {
 				w := newWorld(t, db, Options{})
 				c.others(w)

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -9,10 +10,31 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/migrations"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// onEach runs a test on the usual server and, where there is one, on the oldest major version that is supported.
+func onEach(t *testing.T, test func(t *testing.T, newDB func(testing.TB) *testdb.DB)) {
+	t.Helper()
+	servers := map[string]string{"new": services.Postgres(t)}
+	if old := os.Getenv("RELAY_TEST_POSTGRES_OLD"); old != "" {
+		servers["old"] = old
+	}
+	for name, server := range servers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, func(t testing.TB) *testdb.DB {
+				db := testdb.On(t, server)
+				db.Migrate(t, migrations.Options{})
+				return db
+			})
+		})
+	}
+}
 
 func open(Pair) Gate { return Gate{Open: true} }
 

@@ -122,7 +122,11 @@ func each(t *testing.T, what string, most int, explain func(further ...string) e
 // With 100,000 jobs waiting every statement reads in proportion to its batch, with whatever statistics.
 func TestPlansWithABacklog(t *testing.T) {
 	t.Parallel()
-	db := testdb.New(t)
+	onEach(t, testPlansWithABacklog)
+}
+
+func testPlansWithABacklog(t *testing.T, newDB func(testing.TB) *testdb.DB) {
+	db := newDB(t)
 	db.Exec(t, noAutovacuum)
 	db.Exec(t, waitingJobs, 100_000)
 	for _, c := range []struct{ name, sql string }{

@@ -30,7 +30,7 @@ type end struct {
 
 // single reports that one quick look takes in all of it.
 func (s *strip) single() bool {
-	return !s.suspect && s.within == bottom && len(s.ends) <= 1 && (len(s.ends) == 0 || s.ends[0].took < sliceHeavy)
+	return !s.suspect && s.within == bottom && len(s.ends) <= 1 && (len(s.ends) == 0 || s.ends[0].took < sliceLight)
 }
 
 // cost is how long the last pass took.

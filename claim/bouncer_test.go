@@ -1,0 +1,94 @@
+package claim
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/jobrelay/relay/internal/testdb"
+)
+
+// bouncer starts PgBouncer in transaction mode in front of the test's database, as a user that isn't root.
+func bouncer(t *testing.T, db *testdb.DB) (url string) {
+	t.Helper()
+	path, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		if path = "/usr/sbin/pgbouncer"; !exists(path) {
+			t.Fatal("pgbouncer is not installed: install the package pgbouncer")
+		}
+	}
+	dir, err := os.MkdirTemp("", "relay-bouncer")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	at := db.Config
+	port := freePort(t)
+	server := fmt.Sprintf("host=%s port=%d dbname=%s user=%s", at.Host, at.Port, at.Database, at.User)
+	if at.Password != "" {
+		server += " password='" + strings.ReplaceAll(at.Password, "'", "''") + "'"
+	}
+	ini := fmt.Sprintf(`[databases]
+it = %s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+unix_socket_dir =
+ignore_startup_parameters = search_path,extra_float_digits
+`, server, port)
+	file := filepath.Join(dir, "pgbouncer.ini")
+	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, file)
+	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: nobody(t)}
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	eventually(t, "pgbouncer answers", func() bool {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	return fmt.Sprintf("postgres://any@127.0.0.1:%d/it?sslmode=disable", port)
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+func freePort(t *testing.T) int {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func nobody(t *testing.T) *syscall.Credential {
+	u, err := user.Lookup("nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uid, _ := strconv.Atoi(u.Uid)
+	gid, _ := strconv.Atoi(u.Gid)
+	return &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
+}
