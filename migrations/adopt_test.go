@@ -131,3 +131,40 @@ func TestAdoptBehindAnOpenTransaction(t *testing.T) {
 		}
 	})
 }
+
+// The backfill passes by a row that somebody holds, and comes back for it.
+func TestBackfillComesBackForHeldRows(t *testing.T) {
+	onEach(t, func(t *testing.T, server string) {
+		db := testdb.LegacyOn(t, server, 400)
+		db.Migrate(t, options)
+		downTo(t, db, 3)
+		unstamped := func() int {
+			return testdb.One[int](t, db, `SELECT count(*) FROM jobs WHERE status IN ('done', 'dead') AND finished_at IS NULL`)
+		}
+		db.Exec(t, `UPDATE jobs SET finished_at = NULL`)
+		holder, err := db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer holder.Rollback(context.WithoutCancel(t.Context()))
+		if _, err := holder.Exec(t.Context(), `SELECT FROM jobs WHERE id IN (2, 399) FOR UPDATE`); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- migrations.Up(t.Context(), db.Config, migrations.Options{Table: db.Table}) }()
+		waitFor(t, "all rows but the two to be stamped", func() bool { return unstamped() == 2 })
+		if err := holder.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		if got := unstamped(); got != 0 {
+			t.Errorf("finished rows without a time: got %d, want 0", got)
+		}
+		late := `SELECT count(*) FROM jobs WHERE finished_at IS DISTINCT FROM CASE WHEN status IN ('done', 'dead') THEN run_at END`
+		if got := testdb.One[int](t, db, late); got != 0 {
+			t.Errorf("rows whose estimate isn't their run_at: got %d, want 0", got)
+		}
+	})
+}

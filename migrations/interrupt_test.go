@@ -13,15 +13,17 @@ import (
 	"github.com/jobrelay/relay/migrations"
 )
 
-// killer ends a migration after its nth statement that isn't a mere look: the statement was run, but nobody hears of it,
-// and every session is cut, as when the process is killed.
+// killer ends a migration after its nth statement that matters: the statement was run, but nobody hears of it, and every
+// session is cut, as when the process is killed. Mere looks don't matter; of the statements in a transaction, which all
+// end in its rollback, the first one and the commit do.
 type killer struct {
 	at int
 
-	mu   sync.Mutex
-	n    int
-	sql  string // the nth statement
-	dead bool
+	mu     sync.Mutex
+	n      int
+	sql    string // the nth statement
+	inside int    // statements so far in the open transaction, with its begin
+	dead   bool
 }
 
 type fatal struct{}
@@ -35,6 +37,14 @@ func (k *killer) TraceQueryStart(ctx context.Context, conn *pgx.Conn, d pgx.Trac
 	}
 	if looks(d.SQL) {
 		return ctx
+	}
+	switch {
+	case d.SQL == "commit" || d.SQL == "rollback":
+		k.inside = 0
+	case strings.HasPrefix(d.SQL, "begin") || k.inside > 0:
+		if k.inside++; k.inside != 2 {
+			return ctx
+		}
 	}
 	k.n++
 	if k.n == k.at {
@@ -87,7 +97,7 @@ func killAfterEach(t *testing.T, make func(*testing.T) *testdb.DB) {
 			config.Tracer = k
 			err := migrations.Up(t.Context(), config, migrations.Options{Table: db.Table})
 			if more = k.sql != ""; !more {
-				if err != nil || at < 20 {
+				if err != nil || at < 15 {
 					t.Fatalf("undisturbed, %d statements: %v", k.n, err)
 				}
 				return
