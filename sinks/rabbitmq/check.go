@@ -17,9 +17,6 @@ func (s *sink) Check(ctx context.Context, text string) error {
 	ctx, cancel := s.bind(ctx)
 	defer cancel()
 	if err := s.check(ctx, text); err != nil {
-		if ctx.Err() != nil {
-			err = fmt.Errorf("no answer in time: %w", context.Cause(ctx))
-		}
 		return fmt.Errorf("check %q: %w", text, err)
 	}
 	return nil
@@ -42,15 +39,21 @@ func (s *sink) check(ctx context.Context, text string) error {
 	}
 	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
 	defer func() { s.checkers.release(g, stop()) }()
+	err = g.check(a, text != "")
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%s doesn't answer: %w", g.node, context.Cause(ctx))
+	}
+	return err
+}
 
+// check asks whether the broker takes messages, and, if there is one, whether it takes them for an address.
+func (g *generation) check(a address, one bool) error {
 	refused, err := g.probe()
-	switch {
-	case err != nil:
+	if err != nil || !one {
 		return err
-	case text == "":
-		return nil
-	case a.exchange == "" && refused != nil:
-		return errors.New(words(refused))
+	}
+	if a.exchange == "" && refused != nil {
+		return fmt.Errorf("%v: %s", a, words(refused))
 	}
 	if err := g.takes(a); err != nil {
 		return fmt.Errorf("%v: %s", a, words(err))
@@ -103,6 +106,9 @@ func (g *generation) await(confirm *amqp.DeferredConfirmation) error {
 	}
 }
 
+// noHistory keeps an exchange of type x-recent-history, which stores messages while it routes them, from storing one.
+var noHistory = amqp.Table{"x-recent-history-no-store": true}
+
 // takes asks whether the broker takes messages for an address, on a channel that is thrown away. A queue of the default
 // exchange must exist. To an exchange an empty message is published in a transaction that is rolled back: the
 // broker checks the exchange and the right to write to it, by routing key too, and delivers nothing.
@@ -123,7 +129,7 @@ func (g *generation) takes(a address) error {
 	if err = channel.Tx(); err != nil {
 		return err
 	}
-	err = channel.Publish(a.exchange, a.key, false, false, amqp.Publishing{})
+	err = channel.Publish(a.exchange, a.key, false, false, amqp.Publishing{Headers: noHistory})
 	if err == nil {
 		err = channel.TxRollback()
 	}

@@ -74,7 +74,9 @@ func (d *dialer) open(ctx context.Context) (*generation, error) {
 	defer cancel()
 	g, err := d.openAt(ctx, e)
 	if err != nil {
-		d.mark(at, time.Now())
+		if !errors.Is(ctx.Err(), context.Canceled) { // called off: it says nothing about the node
+			d.mark(at, time.Now())
+		}
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

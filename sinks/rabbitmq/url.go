@@ -143,11 +143,14 @@ func tlsConfig(uri amqp.URI, ca string) (*tls.Config, error) {
 		return nil, errors.New("URL: must have certfile and keyfile together")
 	}
 	if uri.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
-		if err != nil {
+		load := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // each time: it may be renewed in place
+			pair, err := tls.LoadX509KeyPair(uri.CertFile, uri.KeyFile)
+			return &pair, err
+		}
+		if _, err := load(nil); err != nil {
 			return nil, fmt.Errorf("URL: must have a certfile and a keyfile that belong together: %w", err)
 		}
-		config.Certificates = []tls.Certificate{pair}
+		config.GetClientCertificate = load
 	}
 	return config, nil
 }
