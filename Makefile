@@ -28,7 +28,7 @@ services-down: $(SERVICES) ## stop what `make services` started
 	@$(SERVICES) down
 
 bench: $(SERVICES) ## the benchmarks, each beside its floor
-	$(SERVICES) run -- go test -run '^$$' -bench . -timeout 30m $(TESTFLAGS) $(PACKAGES)
+	$(SERVICES) run --optimize -- go test -run '^$$' -bench . -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 lint: ## gofmt, go vet, staticcheck
 	@out=$$(gofmt -l .); [ -z "$$out" ] || { echo "not gofmt-ed:"; echo "$$out"; exit 1; }

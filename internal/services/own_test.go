@@ -46,10 +46,9 @@ func TestOwnRabbitMQStopsAndStarts(t *testing.T) {
 	refused(t, node.Addr)
 	node.Start()
 	declare(t, node.URL)
+	node.Ctl("set_vm_memory_high_watermark", "0.000001")
 	node.Kill()
 	refused(t, node.Addr)
-	node.Start()
-	node.Ctl("set_vm_memory_high_watermark", "0.000001")
 }
 
 func declare(t *testing.T, url string) {

@@ -36,7 +36,7 @@ func NewElasticMQ(ctx context.Context, e *Env) (*ElasticMQ, error) {
 		return nil, errors.Join(err, q.Stop())
 	}
 	q.Command = server.command("ElasticMQ", path,
-		append([]string{"-Dconfig.file=" + server.path("elasticmq.conf")}, java("256m", jars, "org.elasticmq.server.Main")...)...)
+		append([]string{"-Dconfig.file=" + server.path("elasticmq.conf")}, e.java("256m", jars, "org.elasticmq.server.Main")...)...)
 	q.Ready = func(ctx context.Context) error { return get(ctx, q.URL+"/health", "", "") }
 	return q, q.start(ctx)
 }

@@ -20,9 +20,10 @@ const startLimit = 5 * time.Minute
 
 // Env is what the servers of one machine share.
 type Env struct {
-	Cache string       // see host.CacheDir
-	User  *host.User   // whom servers run as
-	Log   *slog.Logger // progress of downloads and installations
+	Cache    string       // see host.CacheDir
+	User     *host.User   // whom servers run as
+	Log      *slog.Logger // progress of downloads and installations
+	Optimize bool         // servers run at their full speed and start slowly: for benchmarks; default false
 }
 
 // NewEnv finds the cache folder and the user.

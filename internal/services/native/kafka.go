@@ -81,7 +81,7 @@ func (k *Kafka) prepare(ctx context.Context, jars string) error {
 	if err := k.configure(); err != nil {
 		return err
 	}
-	args := java("256m", jars, "kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID(), "-c", k.path("server.properties"))
+	args := k.env.java("256m", jars, "kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID(), "-c", k.path("server.properties"))
 	for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, KafkaUser, k.Password))
 	}
@@ -89,7 +89,7 @@ func (k *Kafka) prepare(ctx context.Context, jars string) error {
 		return err
 	}
 	k.Command = k.command("Kafka", path, append([]string{"-Dlog4j2.configurationFile=file:" + k.path("log4j2.properties")},
-		java("512m", jars, "kafka.Kafka", k.path("server.properties"))...)...)
+		k.env.java("512m", jars, "kafka.Kafka", k.path("server.properties"))...)...)
 	k.Ready = k.ready
 	return nil
 }

@@ -36,12 +36,23 @@ var postgresSettings = map[string]string{
 // Names are the services that a stack may consist of.
 var Names = []string{"postgres", "postgres-old", "kafka", "rabbitmq", "sqs"}
 
-// Start starts the named services at once. If one doesn't come up, it stops the others and says why.
-func Start(ctx context.Context, log *slog.Logger, names []string) (*Stack, error) {
+// Options say what to start; the zero value works.
+type Options struct {
+	Only     []string // some of Names; default all
+	Optimize bool     // see native.Env; default false
+}
+
+// Start starts services at once. If one doesn't come up, it stops the others and says why.
+func Start(ctx context.Context, log *slog.Logger, o Options) (*Stack, error) {
+	names := o.Only
+	if len(names) == 0 {
+		names = Names
+	}
 	env, err := native.NewEnv(log)
 	if err != nil {
 		return nil, err
 	}
+	env.Optimize = o.Optimize
 	if err := native.Install(ctx, env, names); err != nil {
 		return nil, err
 	}

@@ -42,7 +42,7 @@ func (k kept) held() (bool, error) {
 }
 
 // up starts a process that owns a set of services and outlives us, unless there is one, and prints the exports.
-func up(log *slog.Logger, signals <-chan os.Signal, only []string, out io.Writer) error {
+func up(log *slog.Logger, signals <-chan os.Signal, o stack.Options, out io.Writer) error {
 	k, err := keptFolder()
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func up(log *slog.Logger, signals <-chan os.Signal, only []string, out io.Writer
 	}
 	if running {
 		log.Info("services are running already")
-	} else if err := k.spawn(signals, only); err != nil {
+	} else if err := k.spawn(signals, o); err != nil {
 		return err
 	}
 	env, err := os.ReadFile(k.path("env"))
@@ -70,7 +70,7 @@ func up(log *slog.Logger, signals <-chan os.Signal, only []string, out io.Writer
 }
 
 // spawn starts the owner and waits until it has written the exports.
-func (k kept) spawn(signals <-chan os.Signal, only []string) error {
+func (k kept) spawn(signals <-chan os.Signal, o stack.Options) error {
 	for _, name := range []string{"env", "log"} {
 		if err := os.Remove(k.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("clear the last set's files: %w", err)
@@ -85,7 +85,7 @@ func (k kept) spawn(signals <-chan os.Signal, only []string) error {
 		return fmt.Errorf("start the services: %w", err)
 	}
 	defer logFile.Close()
-	owner := exec.Command(self, "hold", "--only", strings.Join(only, ","), string(k))
+	owner := exec.Command(self, "hold", "--only", strings.Join(o.Only, ","), "--optimize="+strconv.FormatBool(o.Optimize), string(k))
 	owner.Stderr, owner.Dir = logFile, string(k)
 	owner.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := owner.Start(); err != nil {
@@ -110,7 +110,7 @@ func (k kept) spawn(signals <-chan os.Signal, only []string) error {
 }
 
 // hold owns a set of services until a signal comes.
-func hold(log *slog.Logger, signals <-chan os.Signal, only []string, dir string) error {
+func hold(log *slog.Logger, signals <-chan os.Signal, o stack.Options, dir string) error {
 	k := kept(dir)
 	lock, free, err := host.TryAcquire(k.path("lock"))
 	if err != nil || !free {
@@ -120,7 +120,7 @@ func hold(log *slog.Logger, signals <-chan os.Signal, only []string, dir string)
 	if err := os.WriteFile(k.path("pid"), []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
 		return fmt.Errorf("write our process id: %w", err)
 	}
-	services, caught, err := start(log, signals, only)
+	services, caught, err := start(log, signals, o)
 	if err != nil || caught != nil {
 		return err
 	}

@@ -4,7 +4,8 @@
 //	services up                    start everything and keep it; prints the exports; finds a set that runs already
 //	services down                  stop what up started
 //
-// With --only NAME,… after run or up, it starts only those: postgres, postgres-old, kafka, rabbitmq, sqs.
+// Flags of run and up: --only NAME,… starts only those: postgres, postgres-old, kafka, rabbitmq, sqs; --optimize
+// lets brokers start slowly and run at full speed, for benchmarks.
 // The exit status of run is the command's, or 1 when a service didn't come up.
 package main
 
@@ -23,7 +24,7 @@ import (
 	"github.com/jobrelay/relay/internal/services/stack"
 )
 
-const usage = "usage: services run [--only NAME,…] -- COMMAND ARG… | up [--only NAME,…] | down"
+const usage = "usage: services run [--only NAME,…] [--optimize] -- COMMAND ARG… | up [--only NAME,…] [--optimize] | down"
 
 var errUsage = errors.New(usage)
 
@@ -42,41 +43,42 @@ func command(log *slog.Logger, args []string) (int, error) {
 	if len(args) == 0 {
 		return 2, errUsage
 	}
-	only, rest, err := parse(args[1:])
+	o, rest, err := parse(args[1:])
 	if err != nil {
 		return 2, err
 	}
 	switch verb := args[0]; {
 	case verb == "run" && len(rest) > 0 && args[len(args)-len(rest)-1] == "--":
-		return run(log, signals, only, rest)
+		return run(log, signals, o, rest)
 	case verb == "up" && len(rest) == 0:
-		return status(up(log, signals, only, os.Stdout))
+		return status(up(log, signals, o, os.Stdout))
 	case verb == "down" && len(args) == 1:
 		return status(down(log))
 	case verb == "hold" && len(rest) == 1:
-		return status(hold(log, signals, only, rest[0]))
+		return status(hold(log, signals, o, rest[0]))
 	}
 	return 2, errUsage
 }
 
-// parse takes the flags off; no --only means all services.
-func parse(args []string) (only, rest []string, err error) {
+// parse takes the flags off.
+func parse(args []string) (o stack.Options, rest []string, err error) {
 	flags := flag.NewFlagSet("services", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	list := flags.String("only", "", "")
+	only := flags.String("only", "", "")
+	flags.BoolVar(&o.Optimize, "optimize", false, "")
 	if err := flags.Parse(args); err != nil {
-		return nil, nil, fmt.Errorf("%w\n%w", err, errUsage)
+		return o, nil, fmt.Errorf("%w\n%w", err, errUsage)
 	}
-	if *list == "" {
-		return stack.Names, flags.Args(), nil
+	if *only == "" {
+		return o, flags.Args(), nil
 	}
-	only = strings.Split(*list, ",")
-	for _, name := range only {
+	o.Only = strings.Split(*only, ",")
+	for _, name := range o.Only {
 		if !slices.Contains(stack.Names, name) {
-			return nil, nil, fmt.Errorf("no service is called %q: there are %s", name, strings.Join(stack.Names, ", "))
+			return o, nil, fmt.Errorf("no service is called %q: there are %s", name, strings.Join(stack.Names, ", "))
 		}
 	}
-	return only, flags.Args(), nil
+	return o, flags.Args(), nil
 }
 
 func status(err error) (int, error) {

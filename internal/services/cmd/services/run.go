@@ -22,8 +22,8 @@ func interrupted(s os.Signal) int {
 }
 
 // run starts the services, runs the command and stops the services, whatever happens between.
-func run(log *slog.Logger, signals <-chan os.Signal, only, args []string) (int, error) {
-	services, caught, err := start(log, signals, only)
+func run(log *slog.Logger, signals <-chan os.Signal, o stack.Options, args []string) (int, error) {
+	services, caught, err := start(log, signals, o)
 	if caught != nil {
 		return interrupted(caught), err
 	}
@@ -40,7 +40,7 @@ func run(log *slog.Logger, signals <-chan os.Signal, only, args []string) (int, 
 }
 
 // start starts the services; a signal ends the start, and is returned.
-func start(log *slog.Logger, signals <-chan os.Signal, only []string) (*stack.Stack, os.Signal, error) {
+func start(log *slog.Logger, signals <-chan os.Signal, o stack.Options) (*stack.Stack, os.Signal, error) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	defer cancel(nil)
 	type result struct {
@@ -49,7 +49,7 @@ func start(log *slog.Logger, signals <-chan os.Signal, only []string) (*stack.St
 	}
 	done := make(chan result, 1)
 	go func() {
-		services, err := stack.Start(ctx, log, only)
+		services, err := stack.Start(ctx, log, o)
 		done <- result{services, err}
 	}()
 	select {
