@@ -178,11 +178,14 @@ func sqsOutlet(t *testing.T, addr string) outlet {
 		given = "http://" + addr
 	}
 	return outlet{to: "sqs:e2e-" + name(t), settings: settings{"SQS_ENDPOINT": given, "SQS_REGION": "us-east-1"}, read: func(t *testing.T, done func([]seen) bool) []seen {
-		return collect(done, func(ctx context.Context) []seen { return readSQS(ctx, cl, q.QueueUrl) })
+		return collect(done, func(context.Context) []seen { return readSQS(cl, q.QueueUrl) })
 	}}
 }
 
-func readSQS(ctx context.Context, cl *sqs.Client, queue *string) (out []seen) {
+// readSQS is patient: messages of a reply that nobody waits for any more are invisible for ten minutes.
+func readSQS(cl *sqs.Client, queue *string) (out []seen) {
+	ctx, cancel := context.WithTimeout(context.Background(), generous)
+	defer cancel()
 	got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: queue, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
 	if err != nil || len(got.Messages) == 0 {
 		return nil
