@@ -79,7 +79,11 @@ func (m *migrator) plan(ctx context.Context) ([]part, error) {
 		if err != nil {
 			return nil, err
 		}
-		first.statements = append(first.statements, book.create()+";", record+";")
+		create, err := book.create()
+		if err != nil {
+			return nil, err
+		}
+		first.statements = append(first.statements, create+record+";")
 		parts = append(parts, first)
 	}
 	for _, version := range stepVersions() {

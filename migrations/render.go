@@ -45,11 +45,11 @@ var stepNames = func() map[int64]string {
 }()
 
 func stepFiles() []string {
-	fs, err := fs.Glob(files, "sql/*.sql")
+	found, err := fs.Glob(files, "sql/*.sql")
 	if err != nil {
 		panic(err) // the pattern is a constant
 	}
-	return fs
+	return found
 }
 
 func stepVersions() []int64 {
@@ -73,10 +73,10 @@ func query(name string) string {
 // view is what the templates see.
 type view struct {
 	names
-	Exists          bool      // the table is there already
-	Adopted         bool      // it was there before the first step
-	Columns         []column  // to add
-	Checks          []check   //
+	Exists          bool     // the table is there already
+	Adopted         bool     // it was there before the first step
+	Columns         []column // to add
+	Checks          []check
 	Added           []string  // to drop on the way down
 	PayloadNullable bool      // how the way down leaves payload
 	LossTest        string    // true for a row whose added columns hold something
@@ -87,7 +87,6 @@ type view struct {
 }
 
 func (v view) Table() string              { return v.quoted() }
-func (v view) Schema() string             { return quote(v.schema) }
 func (v view) In(name string) string      { return v.in(name) }
 func (v view) Index(name string) string   { return quote(v.index(name)) }
 func (v view) Channel() string            { return literal(v.table + "_ready") }

@@ -67,21 +67,21 @@ func Check(ctx context.Context, conn Querier, table string) error {
 	if err != nil {
 		return fmt.Errorf("check the schema: %w", err)
 	}
-	var schema *string
 	if n.schema == "" {
-		if err := conn.QueryRow(ctx, query("resolve"), n.quoted()).Scan(&schema); err != nil {
+		var found *string
+		if err := conn.QueryRow(ctx, query("resolve"), n.quoted()).Scan(&found); err != nil {
 			return fmt.Errorf("check the schema of %s: %w", n, err)
 		}
-		if schema == nil {
+		if found == nil {
 			return fmt.Errorf("%w: no schema of the search_path exists: create one, then run `relay migrate up`", ErrNotMigrated)
 		}
-		n.schema = *schema
+		n.schema = *found
 	}
-	var table_, bookkeeping, schema_ bool
-	if err := conn.QueryRow(ctx, query("exists"), n.schema, n.quoted(), n.in(bookkeepingTable)).Scan(&schema_, &table_, &bookkeeping); err != nil {
+	var hasSchema, hasTable, bookkeeping bool
+	if err := conn.QueryRow(ctx, query("exists"), n.schema, n.quoted(), n.in(bookkeepingTable)).Scan(&hasSchema, &hasTable, &bookkeeping); err != nil {
 		return fmt.Errorf("check the schema of %s: %w", n, err)
 	}
-	if !table_ {
+	if !hasTable {
 		return fmt.Errorf("%w: there is no table %s: run `relay migrate up`", ErrNotMigrated, n)
 	}
 	if !bookkeeping {

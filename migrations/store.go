@@ -14,14 +14,6 @@ import (
 // to know, nor for the versions that a schema supports.
 const bookkeepingTable = "relay_migrations"
 
-const createBookkeeping = `CREATE TABLE %s (
-    version    bigint      PRIMARY KEY,
-    name       text        NOT NULL,
-    supports   bigint      NOT NULL, -- the oldest version of the schema whose relays work with this one
-    detail     jsonb       NOT NULL DEFAULT '{}',
-    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-)`
-
 // store is goose's view of the bookkeeping.
 type store struct {
 	names
@@ -47,10 +39,16 @@ func newStore(s state, v view) store {
 
 func (s store) Tablename() string { return s.in(bookkeepingTable) }
 
-func (s store) create() string { return fmt.Sprintf(createBookkeeping, s.Tablename()) }
+func (s store) create() (string, error) {
+	return view{names: s.names}.render("sql/queries/bookkeeping.sql")
+}
 
 func (s store) CreateVersionTable(ctx context.Context, db database.DBTxConn) error {
-	_, err := db.ExecContext(ctx, s.create())
+	text, err := s.create()
+	if err != nil {
+		return err
+	}
+	_, err = db.ExecContext(ctx, text)
 	return err
 }
 
