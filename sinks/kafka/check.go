@@ -11,8 +11,11 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// Check says whether a topic takes messages: a broker answers, the topic exists, each partition has a leader that
-// answers at the address it is advertised by, and as many replicas are in sync as acks=all asks for.
+// writeOperation is the bit of Write among a topic's authorized operations.
+const writeOperation = 1 << 4
+
+// Check says whether a topic takes messages: a broker answers, the topic exists and may be written to, each partition
+// has a leader that answers at the address it is advertised by, and as many replicas are in sync as acks=all asks for.
 func (s *sink) Check(ctx context.Context, address string) error {
 	ctx, leave, err := s.enter(ctx)
 	defer leave()
@@ -37,14 +40,20 @@ func (s *sink) check(ctx context.Context, address string) error {
 	if err := checkTopic(address); err != nil {
 		return err
 	}
+	asked := time.Now()
 	res, err := s.cluster.metadata(ctx, []string{address})
 	if err != nil {
 		return err
 	}
-	s.cluster.learn(res, []string{address}, time.Now())
+	s.cluster.learn(res, []string{address}, asked)
 	topic := find(res.Topics, address)
 	if topic.ErrorCode != 0 {
 		_, err := ruleOn(topic.ErrorCode, "")
+		return err
+	}
+	// Brokers that don't know say 0 or a negative number.
+	if ops := topic.TopicAuthorizedOperations; ops > 0 && ops&writeOperation == 0 {
+		_, err := ruleOn(int16(kafkago.TopicAuthorizationFailed), "")
 		return err
 	}
 	if err := s.checkLeaders(ctx, topic.Partitions); err != nil {

@@ -192,7 +192,7 @@ func (c *cluster) metadataFrom(ctx context.Context, address string, names []stri
 	if names == nil {
 		names = []string{} // null would mean all topics of the cluster
 	}
-	reply, err := c.call(ctx, address, &metadata.Request{TopicNames: names})
+	reply, err := c.call(ctx, address, &metadata.Request{TopicNames: names, IncludeTopicAuthorizedOperations: true})
 	if err != nil {
 		return nil, err
 	}

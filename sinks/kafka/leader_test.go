@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -229,6 +230,26 @@ func TestForgottenTopics(t *testing.T) {
 	c.forgetTopics(time.Now())
 	if len(c.topics) > 0 {
 		t.Errorf("%d topics are kept", len(c.topics))
+	}
+}
+
+// TestCheckAsksForTheRightToWrite, where brokers tell.
+func TestCheckAsksForTheRightToWrite(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		operations int32
+		fails      bool
+	}{
+		"read and describe": {1<<3 | 1<<8, true}, "write and describe": {1<<4 | 1<<8, false}, "nobody knows": {math.MinInt32, false}, "too old to say": {0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cluster := fake(t, 1, kfake.SeedTopics(3, "a"))
+			describeAs(t, cluster, -1, func(topic *kmsg.MetadataResponseTopic) { topic.AuthorizedOperations = c.operations })
+			if err := open(t, cluster.ListenAddrs()[0]).Check(t.Context(), "a"); (err != nil) != c.fails {
+				t.Errorf("Check: %v", err)
+			}
+		})
 	}
 }
 

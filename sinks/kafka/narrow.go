@@ -72,6 +72,9 @@ func (q *queue) replace(parts ...[]int) {
 	q.pieces = slices.Concat(parts, q.pieces[1:])
 }
 
+// limitTTL is how long batches stay small before a limit is put to the test again: it may have been raised.
+const limitTTL = 10 * time.Minute
+
 // limit remembers a topic's max.message.bytes once a batch was too large for it.
 type limit struct {
 	mu    sync.Mutex
@@ -95,14 +98,13 @@ func (l *limit) set(bytes int) {
 func (l *limit) piece() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.bytes == 0 {
+	if l.bytes == 0 || time.Since(l.asked) > limitTTL {
 		return pieceBytes
 	}
 	return min(l.bytes, pieceBytes)
 }
 
-// maxMessageBytes asks for a topic's limit, 0 when it can't be had. A limit that is raised later is found out by then
-// only, which costs a few smaller batches.
+// maxMessageBytes asks for a topic's limit, 0 when it can't be had.
 func (c *cluster) maxMessageBytes(ctx context.Context, q *queue) int {
 	l := &q.target.topic.limit
 	if bytes, fresh := l.get(); fresh {

@@ -226,10 +226,9 @@ func (p *publication) dispatch() {
 // follow finds the new leaders of what has moved and says whether it's worth another try.
 func (p *publication) follow(moved []*queue, since time.Time) bool {
 	if err := p.resolve(since); err != nil {
-		r := p.unreached(err)
-		for _, q := range moved {
-			if q.moved.Scope = r.Scope; r.Scope == sinks.ScopeSink {
-				q.moved.Err = r.Err
+		if p.ctx.Err() == nil { // no broker answers: it isn't about these topics
+			for _, q := range moved {
+				*q.moved = p.unreached(err)
 			}
 		}
 		return false

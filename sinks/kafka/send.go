@@ -173,8 +173,10 @@ func (p *publication) encode(e *encoder, version int16, correlation int32, queue
 	}
 	e.frame = slices.Grow(e.frame[:0], size+300*len(queues)) // a batch's and a topic's overhead
 	// The broker gives up on its replicas a little before we give up on it, so that it can say so.
-	deadline, _ := p.ctx.Deadline()
-	wait := max(time.Until(deadline)*9/10, time.Millisecond)
+	wait := 10 * time.Second
+	if deadline, ok := p.ctx.Deadline(); ok {
+		wait = max(time.Until(deadline)*9/10, time.Millisecond)
+	}
 	now := time.Now()
 	be := binary.BigEndian
 	f := appendProduce(e.frame, version, correlation, p.acks, wait, topics)
