@@ -110,6 +110,7 @@ func TestRelayNotifyIsGuarded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer first.Rollback(context.WithoutCancel(t.Context()))
 		if _, err := first.Exec(t.Context(), `SELECT relay_notify(), relay_notify()`); err != nil {
 			t.Fatal(err)
 		}
@@ -151,6 +152,7 @@ func TestRelayKeyLock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		defer first.Rollback(context.WithoutCancel(t.Context()))
 		if _, err := first.Exec(t.Context(), `SELECT relay_key_lock('a')`); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package migrations_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -109,6 +110,7 @@ func TestClosingAKeyNeedsNoGrant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
 	for _, sql := range []string{
 		`SET LOCAL ROLE ` + role,
 		`INSERT INTO jobs (kind, key, payload) VALUES ('k', 'a', '1')`,
