@@ -177,6 +177,20 @@ func TestSameIDInABatch(t *testing.T) {
 			}
 		}
 	}
+	// The other way round: only the first one is routed.
+	x = b.exchange("headers", nil)
+	b.do(func(ch *amqp.Channel) error { return ch.QueueBind(q, "", x, false, amqp.Table{"first": true}) })
+	m.Address, copied.Address = x+"/k", x+"/k"
+	m.Headers = []sinks.Header{{Name: "first", Text: "true", Value: true}}
+	for _, batch := range [][]sinks.Message{{m, copied}, {copied, m}} {
+		for i, r := range publish(t, s, batch, patience) {
+			if batch[i].Replay == 7 {
+				want(t, r, sinks.Failed, 0)
+			} else {
+				want(t, r, sinks.Accepted, 0)
+			}
+		}
+	}
 }
 
 // A full queue refuses by nack: those messages failed, the others are there.

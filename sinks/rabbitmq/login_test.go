@@ -57,11 +57,20 @@ func TestPermissions(t *testing.T) {
 			}
 		}
 	}
+	among := messages(50, addresses[0])
+	among[25].Address = addresses[2]
+	for i, r := range publish(t, s, among, patience) { // refused once, it goes alone: the neighbours notice nothing any more
+		if i == 25 {
+			want(t, r, sinks.Unavailable, sinks.ScopeAddress, "403")
+		} else {
+			want(t, r, sinks.Accepted, 0)
+		}
+	}
 	if link(t, s) != before {
 		t.Errorf("a refusal cost the connection")
 	}
-	if got := len(b.read(q, 41)); got != 41 {
-		t.Errorf("%d messages arrived, want 41", got)
+	if got := len(b.read(q, 90)); got != 90 {
+		t.Errorf("%d messages arrived, want 90", got)
 	}
 	for i, address := range addresses {
 		err := check(t, s, address)

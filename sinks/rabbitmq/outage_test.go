@@ -2,7 +2,6 @@ package rabbitmq
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -46,7 +45,6 @@ func TestB16Silence(t *testing.T) {
 // An address whose confirms don't come, while others are answered, pauses alone.
 func TestSilentAddress(t *testing.T) {
 	t.Parallel()
-	s := open(t, services.RabbitMQ(t), one)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
 	<-ctx.Done()
@@ -63,7 +61,6 @@ func TestSilentAddress(t *testing.T) {
 	if got := (&run{ctx: called, g: r.g}).silence(); got != sinks.ScopeMessage {
 		t.Errorf("called off: got %v, want message", got)
 	}
-	_ = s
 }
 
 // stall is a way to the broker that carries so many bytes of requests and then no more: the peer's window fills up.
@@ -116,9 +113,12 @@ func TestB16Stall(t *testing.T) {
 	}
 	results := publish(t, s, batch, 3*time.Second)
 	taken := b.ids(q, 0)
-	count := map[sinks.Outcome]int{}
+	count, dropped := map[sinks.Outcome]int{}, 0
 	for i, r := range results {
 		count[r.Outcome]++
+		if r.Outcome == sinks.Unavailable && strings.Contains(r.Err.Error(), "no confirm") {
+			dropped++ // it was with the library, and didn't get further
+		}
 		switch there := taken[batch[i].ID]; {
 		case r.Outcome == sinks.Accepted && !there, r.Outcome == sinks.Unavailable && there:
 			t.Errorf("message %d is %v (%v), in the queue: %v", i, r.Outcome, r.Err, there)
@@ -126,12 +126,12 @@ func TestB16Stall(t *testing.T) {
 			t.Errorf("message %d is %v (%v)", i, r.Outcome, r.Err)
 		}
 	}
-	if count[sinks.Accepted] == 0 || count[sinks.Unknown] == 0 || count[sinks.Unavailable] < 300 {
-		t.Errorf("got %v, want some accepted, some unknown, most unavailable", count)
+	if count[sinks.Accepted] == 0 || count[sinks.Unknown] == 0 || count[sinks.Unavailable] < 300 || dropped == 0 {
+		t.Errorf("got %v, want some accepted, some unknown, most unavailable; %d dropped on the way, want some", count, dropped)
 	}
 }
 
-// Silent, cut, refused, over and over: no goroutine and no memory is left.
+// Silent, cut, called off, over and over: no goroutine is left.
 func TestHundredGenerations(t *testing.T) {
 	b := broker{t, services.RabbitMQ(t)}
 	proxy := sinktest.NewProxy(t, hostOf(t, b.url))
@@ -152,12 +152,9 @@ func TestHundredGenerations(t *testing.T) {
 			s.Publish(ctx, batch, make([]sinks.Result, len(batch)))
 			cancel()
 		}
-		eventually(t, "the proxy is cut and heals", func() bool { proxy.Heal(); return true })
-		var r sinks.Result
 		eventually(t, "publishing works again", func() bool {
-			proxy.Heal()
-			r = publish(t, s, messages(1, "/"+q), patience)[0]
-			return r.Outcome == sinks.Accepted
+			proxy.Heal() // again and again: the cut may come late
+			return publish(t, s, messages(1, "/"+q), patience)[0].Outcome == sinks.Accepted
 		})
 	}
 	round(0)
@@ -165,9 +162,7 @@ func TestHundredGenerations(t *testing.T) {
 	for i := range 100 {
 		round(i)
 	}
-	after := 0
-	eventually(t, "goroutines end", func() bool { after = runtime.NumGoroutine(); return after <= before+6 })
-	fmt.Fprintln(t.Output(), "goroutines", before, after)
+	eventually(t, "goroutines end", func() bool { return runtime.NumGoroutine() <= before+6 })
 }
 
 // Close ends calls that wait, whatever they wait for.
