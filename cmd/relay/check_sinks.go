@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	"github.com/jobrelay/relay/internal/ops"
 	"github.com/jobrelay/relay/sinks"
@@ -18,10 +20,9 @@ func (s *settings) sinkChecks(open map[string]sinks.Sink) []check {
 			checks = append(checks, sinkCheck(open[d.Sink], d.Text, d.Address))
 		}
 	}
-	for _, d := range destinations {
-		if !d.Fixed && !asked[d.Sink] {
-			asked[d.Sink] = true
-			checks = append(checks, sinkCheck(open[d.Sink], d.Sink+":", ""))
+	for _, name := range slices.Sorted(maps.Keys(open)) {
+		if !asked[name] {
+			checks = append(checks, sinkCheck(open[name], name+":", ""))
 		}
 	}
 	for _, d := range destinations {

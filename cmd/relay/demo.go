@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"strconv"
 	"strings"
 	"time"
 
@@ -54,6 +53,7 @@ type demonstration struct {
 	service
 	jobs, rate int
 	asJSON     bool
+	begun      bool // the shop has opened
 	ledger     *demo.Ledger
 	screen     *demo.Screen
 	notes      io.Writer // standard error, above the progress bar
@@ -68,21 +68,14 @@ func (d *demonstration) run(ctx context.Context) error {
 	if err := d.settle(brokers); err != nil {
 		return err
 	}
-	if err := d.openDatabase(ctx); err != nil {
-		return stopped(ctx, err)
+	err := d.openDatabase(ctx)
+	if err == nil {
+		err = d.show(ctx, brokers)
+		d.screen.End()
+		err = errors.Join(err, d.database.Close())
 	}
-	err := d.show(ctx, brokers)
-	d.screen.End()
-	if closed := d.database.Close(); err == nil || errors.Is(err, errReported) && closed != nil {
-		err = errors.Join(err, closed)
-	}
-	return stopped(ctx, err)
-}
-
-// stopped: a demo that is told to stop before it has begun has done nothing wrong.
-func stopped(ctx context.Context, err error) error {
-	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-		return nil
+	if ctx.Err() != nil && !d.begun {
+		return nil // told to stop before anything was committed, whatever that broke off
 	}
 	return err
 }
@@ -181,6 +174,7 @@ func (d *demonstration) show(ctx context.Context, brokers []demo.Broker) error {
 		return err
 	}
 	defer closePools(shopDB)
+	d.begun = true
 	failed := d.relayShop(ctx, shopDB)
 	return d.conclude(shopDB, failed)
 }
@@ -216,7 +210,9 @@ func (d *demonstration) relayShop(ctx context.Context, shopDB *pgxpool.Pool) err
 	go func() {
 		d.untilReady(shopCtx)
 		err := demo.Shop{DB: shopDB, Ledger: d.ledger, Jobs: d.jobs, Rate: d.rate}.Run(shopCtx)
-		d.ledger.Wait(d.abandon, shopDB)
+		if err == nil {
+			d.ledger.Wait(d.abandon, shopDB)
+		}
 		shopped <- err
 	}()
 	select {
@@ -285,7 +281,7 @@ func (d *demonstration) conclude(db *pgxpool.Pool, failed error) error {
 	case err != nil:
 		return err
 	case !summary.Good():
-		return fmt.Errorf("%s of %s committed jobs were not delivered", strconv.Itoa(summary.Lost), strconv.Itoa(summary.Committed))
+		return fmt.Errorf("%d of %d committed jobs were not delivered, %d were that did not commit", summary.Lost, summary.Committed, summary.Phantoms)
 	}
 	return nil
 }

@@ -66,5 +66,3 @@ func (s *settings) migrateUp(ctx context.Context) error {
 	}
 	return migrations.Up(ctx, c, migrations.Options{Table: s.Table, Log: s.log})
 }
-
-func (v *service) checkSchema(ctx context.Context) error { return migrations.Check(ctx, v.db, v.Table) }

@@ -12,6 +12,7 @@ import (
 	"github.com/jobrelay/relay/config"
 	"github.com/jobrelay/relay/internal/ops"
 	"github.com/jobrelay/relay/internal/version"
+	"github.com/jobrelay/relay/migrations"
 	"github.com/jobrelay/relay/sinks"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
@@ -111,18 +112,14 @@ func (v *service) relayUntil(ctx, abandon context.Context) error {
 	if err != nil {
 		return err
 	}
-	source, err := v.source(ctx, v.db)
-	if err != nil {
-		return explain(err)
-	}
-	r, err := v.relay(store, v.sinks, source, v.registry)
+	r, err := v.relay(store, v.sinks, v.Source, v.registry)
 	if err != nil {
 		return err
 	}
-	stats := ops.NewStats(ops.StatsOptions{Store: figures, Source: source, Serves: r.Serves, Kinds: v.exactKinds(), Log: v.log})
+	stats := ops.NewStats(ops.StatsOptions{Store: figures, Source: v.Source, Serves: r.Serves, Kinds: v.exactKinds(), Log: v.log})
 	v.registry.MustRegister(stats)
 	v.stage.running(r, stats)
-	v.log.Info("relaying", "source", source, "table", v.Table)
+	v.log.Info("relaying", "source", v.Source, "table", v.Table)
 
 	statsCtx, stopStats := context.WithCancel(ctx)
 	v.work.Go(func() { stats.Run(statsCtx) })
@@ -164,11 +161,16 @@ func (v *service) prepare(ctx context.Context) error {
 		return err
 	}
 	if v.Migrate {
-		return v.migrateUp(ctx)
+		if err := v.migrateUp(ctx); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
-	return v.checkSchema(ctx)
+	if err := migrations.Check(ctx, v.db, v.Table); err != nil {
+		return err
+	}
+	return v.nameSource(ctx, v.db)
 }
 
 // listenAdmin binds the admin address.

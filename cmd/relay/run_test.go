@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -35,6 +37,7 @@ func TestRunUntilTerminated(t *testing.T) {
 	p.ready(200)
 	insert(t, db, "a", 25)
 	eventually(t, "25 done", func() bool { return done(t, db) == 25 })
+	documented(t, p)
 	has(t, "health", must(t, exitDone, config.Environ{"RELAY_ADMIN_ADDR": p.admin}, "health", "--ready").out, `"status": "ok"`)
 	p.signal(syscall.SIGTERM)
 	if code := p.exit(generous); code != 0 {
@@ -45,6 +48,23 @@ func TestRunUntilTerminated(t *testing.T) {
 	}
 	has(t, "the log", p.err.String(), "drained")
 	hasNot(t, "the log", p.err.String(), "panic", "DATA RACE")
+}
+
+// documented wants every metric of the relay in docs/metrics.md.
+func documented(t *testing.T, p *process) {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text := p.get("/metrics")
+	names := regexp.MustCompile(`(?m)^# TYPE (relay_\w+)`).FindAllStringSubmatch(text, -1)
+	if len(names) < 10 {
+		t.Errorf("%d metrics: %s", len(names), text)
+	}
+	for _, name := range names {
+		has(t, "docs/metrics.md", string(page), "`"+name[1])
+	}
 }
 
 // A broker that swallows everything holds the drain up; a second signal gives up at once.

@@ -50,15 +50,14 @@ func (a *app) status(ctx context.Context) (ops.Status, error) {
 	if err != nil {
 		return ops.Status{}, err
 	}
-	source, err := s.source(ctx, db)
-	if err != nil {
+	if err := s.nameSource(ctx, db); err != nil {
 		return ops.Status{}, explain(err)
 	}
 	figures, err := store.Figures(ctx)
 	if err != nil {
 		return ops.Status{}, explain(err)
 	}
-	return ops.NewStatus(source, figures, s.serves()), nil
+	return ops.NewStatus(s.Source, figures, s.serves()), nil
 }
 
 func (a *app) printStatus(s ops.Status) error {
@@ -72,7 +71,9 @@ func (a *app) printStatus(s ops.Status) error {
 	}
 	t := table(a.stdout)
 	_, _ = fmt.Fprintln(t, "KIND\tROUTED\tREADY\tDUE\tRUNNING\tDEAD\tOLDEST DUE")
+	capped := false
 	for _, k := range s.Kinds {
+		capped = capped || k.Capped
 		routed := "?"
 		if k.Routed != nil {
 			routed = map[bool]string{true: "yes", false: "no"}[*k.Routed]
@@ -82,6 +83,9 @@ func (a *app) printStatus(s ops.Status) error {
 			oldest = seconds(k.OldestDueSeconds)
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\n", printable(k.Kind), routed, k.Ready, k.Due, k.Running, k.Dead, oldest)
+	}
+	if capped {
+		_, _ = fmt.Fprintln(t, "counts stop at 100,000 for each kind and status")
 	}
 	return t.Flush()
 }

@@ -143,15 +143,14 @@ func (s *settings) relay(store *claim.Store, open map[string]sinks.Sink, source 
 	})
 }
 
-// source is the first half of the message id: what RELAY_SOURCE says, else the database's name as the server knows
-// it (a pooler may know it by another).
-func (s *settings) source(ctx context.Context, db *pgxpool.Pool) (string, error) {
+// nameSource completes the first half of the message id: what RELAY_SOURCE says, else the database's name as the
+// server knows it (a pooler may know it by another).
+func (s *settings) nameSource(ctx context.Context, db *pgxpool.Pool) error {
 	if s.Source != "" {
-		return s.Source, nil
+		return nil
 	}
-	var name string
-	if err := db.QueryRow(ctx, "SELECT current_database()").Scan(&name); err != nil {
-		return "", fmt.Errorf("asking for the database's name: %w", err)
+	if err := db.QueryRow(ctx, "SELECT current_database()").Scan(&s.Source); err != nil {
+		return fmt.Errorf("asking for the database's name: %w", err)
 	}
-	return name, nil
+	return nil
 }
