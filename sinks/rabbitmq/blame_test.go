@@ -138,23 +138,26 @@ func TestB15QueueDeleted(t *testing.T) {
 	q := name(t)
 	b.do(func(ch *amqp.Channel) error { _, err := ch.QueueDeclare(q, true, false, false, false, nil); return err })
 	b.bind(q, "k", x)
-	deleted := make(chan struct{})
+	flowing, failed := make(chan struct{}, 1), make(chan struct{})
 	go func() {
-		defer close(deleted)
-		time.Sleep(50 * time.Millisecond) // some while messages flow; any moment must do
-		b.do(func(ch *amqp.Channel) error { _, err := ch.QueueDelete(q, false, false, false); return err })
-	}()
-	failed := 0
-	eventually(t, "messages are returned", func() bool {
-		for _, r := range publish(t, s, messages(1000, x+"/k"), patience) {
-			if r.Outcome != sinks.Accepted {
-				failed++
-				want(t, r, sinks.Failed, sinks.ScopeMessage, "312")
+		defer close(failed)
+		for end := time.Now().Add(patience); time.Now().Before(end); {
+			for _, r := range publish(t, s, messages(1000, x+"/k"), patience) {
+				if r.Outcome != sinks.Accepted {
+					want(t, r, sinks.Failed, sinks.ScopeMessage, "312")
+					return
+				}
+			}
+			select {
+			case flowing <- struct{}{}:
+			default:
 			}
 		}
-		return failed > 0
-	})
-	<-deleted
+		t.Errorf("no message was returned after %v", patience)
+	}()
+	<-flowing
+	b.do(func(ch *amqp.Channel) error { _, err := ch.QueueDelete(q, false, false, false); return err })
+	<-failed
 	wantAll(t, publish(t, s, messages(10, x+"/k"), patience), sinks.Failed, sinks.ScopeMessage)
 }
 

@@ -40,10 +40,16 @@ func (s *sink) check(ctx context.Context, text string) error {
 	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
 	defer func() { s.checkers.release(g, stop()) }()
 	err = g.check(a, text != "")
-	if err != nil && ctx.Err() != nil {
+	switch {
+	case err == nil || g.blocked() != nil:
+		return err
+	case ctx.Err() != nil:
 		return fmt.Errorf("%s doesn't answer: %w", g.node, context.Cause(ctx))
+	case !g.stands():
+		return errors.New(g.ending())
+	default:
+		return err
 	}
-	return err
 }
 
 // check asks whether the broker takes messages, and, if there is one, whether it takes them for an address.
@@ -68,6 +74,9 @@ func (g *generation) probe() (refused, err error) {
 	for range 2 {
 		if err := g.blocked(); err != nil {
 			return nil, err
+		}
+		for len(g.returns) > 0 { // of a probe that an alarm kept waiting
+			<-g.returns
 		}
 		confirm, err := g.channel.PublishWithDeferredConfirm("", nowhere, true, false, amqp.Publishing{MessageId: nowhere})
 		if err == nil {

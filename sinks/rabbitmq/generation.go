@@ -117,6 +117,9 @@ func (g *generation) reason() error {
 // ending says why the connection ended: in the broker's words if there are any, else what happened to the bytes.
 func (g *generation) ending() string {
 	err := g.reason()
+	if err == nil { // the connection is going, and the channel not gone yet
+		err = amqp.ErrClosed
+	}
 	if own := g.conn.failure(); own != nil && code(err) == 0 {
 		err = own
 	}

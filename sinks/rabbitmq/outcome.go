@@ -122,22 +122,21 @@ func (r *run) refused(in []sent, err error) {
 // refusal is what the broker's reason for closing the channel means for the one message that it was about.
 func (r *run) refusal(a address, err error) sinks.Result {
 	text := fmt.Errorf("%v: %s", a, words(err))
+	if code(err) == amqp.ContentTooLarge || sizeLimit(err) > 0 {
+		return sinks.Result{Outcome: sinks.Rejected, Err: text}
+	}
+	r.proof.refused(a)
 	switch code(err) {
 	case amqp.NotFound:
-		r.proof.refused(a)
+		text = fmt.Errorf("exchange %q doesn't exist: %s", a.exchange, words(err))
 		r.missing = with(r.missing, a.exchange, text)
 		return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeAddress, Err: text}
 	case amqp.AccessRefused:
-		r.proof.refused(a)
 		r.forbidden = with(r.forbidden, a, text)
 		return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeAddress, Err: text}
-	case amqp.ContentTooLarge:
-		return sinks.Result{Outcome: sinks.Rejected, Err: text}
 	case amqp.PreconditionFailed, amqp.ResourceLocked:
-		r.proof.refused(a)
 		return sinks.Result{Outcome: sinks.Failed, Err: text}
 	default:
-		r.proof.refused(a)
 		return sinks.Result{Outcome: sinks.Unknown, Err: text}
 	}
 }

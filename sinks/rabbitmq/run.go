@@ -50,11 +50,11 @@ func (r *run) publish() {
 		case !r.g.stands() || len(r.open) == before: // the second: closed, and no message explains it
 			unsent.Err = fmt.Errorf("not sent: %s", r.g.ending())
 		default:
-			if err := r.g.reopen(); err == nil || r.ctx.Err() != nil {
+			err := r.g.reopen()
+			if err == nil || r.ctx.Err() != nil {
 				continue
-			} else {
-				unsent.Err = fmt.Errorf("not sent: open a channel: %s", words(err))
 			}
+			unsent.Err = fmt.Errorf("not sent: open a channel: %s", words(err))
 		}
 		r.rest(unsent)
 		return
