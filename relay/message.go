@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -95,23 +94,10 @@ func header(name string, raw json.RawMessage) (sinks.Header, error) {
 	}
 }
 
-// exactDigits bounds the numbers that are compared digit by digit; longer ones fit neither type anyway.
-const exactDigits = 40
-
-// number gives a JSON number as int64, as float64 when its shortest decimal form is that very number, else as text:
-// digits never change.
+// number gives a JSON number as int64 where it is one, else as text: digits never change, for no consumer.
 func number(text string) any {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil && text != "-0" {
 		return i
 	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || len(text) > exactDigits || strings.ContainsAny(text, "eE") { // jsonb writes no exponents
-		return text
-	}
-	want, ok := new(big.Rat).SetString(text)
-	got, ok2 := new(big.Rat).SetString(strconv.FormatFloat(f, 'g', -1, 64))
-	if !ok || !ok2 || want.Cmp(got) != 0 {
-		return text
-	}
-	return f
+	return text
 }

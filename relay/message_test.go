@@ -51,9 +51,9 @@ func TestB18HeaderValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]sinks.Header{
-		"n": {Text: "1", Value: int64(1)}, "big": {Text: "5000000000", Value: int64(5000000000)}, "f": {Text: "1.5", Value: 1.5},
-		"tenth": {Text: "0.1", Value: 0.1}, "t": {Text: "true", Value: true}, "u": {Text: "é😀", Value: "é😀"}, "e": {Text: "", Value: ""},
-		"huge": {Text: "123456789012345678901234567890", Value: "123456789012345678901234567890"}, "z": {Text: "1.0", Value: 1.0}, "neg": {Text: "-7", Value: int64(-7)},
+		"n": {Text: "1", Value: int64(1)}, "big": {Text: "5000000000", Value: int64(5000000000)}, "f": {Text: "1.5", Value: "1.5"},
+		"tenth": {Text: "0.1", Value: "0.1"}, "t": {Text: "true", Value: true}, "u": {Text: "é😀", Value: "é😀"}, "e": {Text: "", Value: ""},
+		"huge": {Text: "123456789012345678901234567890", Value: "123456789012345678901234567890"}, "z": {Text: "1.0", Value: "1.0"}, "neg": {Text: "-7", Value: int64(-7)},
 	}
 	if len(hs) != len(want) {
 		t.Fatalf("got %d headers, want %d", len(hs), len(want))

@@ -24,8 +24,8 @@ type Message struct {
 
 // Header is one of the job's own headers.
 //
-// Value is a string, bool, int64 or float64: the number types only where they hold the JSON number exactly, otherwise
-// Value is its text. Text is what text-only brokers get: a string as it is, numbers and booleans in their JSON text.
+// Value is a string, bool or int64; a number that is no 64-bit integer is its text. Text is what text-only brokers get: a
+// string as it is, numbers and booleans in their JSON text.
 type Header struct {
 	Name  string
 	Text  string

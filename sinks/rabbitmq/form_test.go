@@ -74,7 +74,7 @@ func TestHeadersFillAFrame(t *testing.T) {
 	s, q := open(t, b.url, nil), b.queue(nil)
 	fill := func(extra int) sinks.Message {
 		m := message("1", "/"+q)
-		m.Headers = []sinks.Header{{Name: "t", Value: true}, {Name: "n", Value: int64(1)}, {Name: "f", Value: 1.5}, {Name: "s", Value: ""}}
+		m.Headers = []sinks.Header{{Name: "t", Value: true}, {Name: "n", Value: int64(1)}, {Name: "f", Value: "1.5"}, {Name: "s", Value: ""}}
 		room := frameSize - frameOverhead - headerSize(&m)
 		m.Headers[3].Value = string(bytes.Repeat([]byte("v"), room+extra))
 		return m

@@ -26,7 +26,7 @@ func checkMessage(m *sinks.Message, frame int) error {
 			return fmt.Errorf("the name of header %q has %d bytes, RabbitMQ takes at most %d", h.Name[:32]+"…", len(h.Name), maxShort)
 		}
 		switch h.Value.(type) {
-		case string, bool, int64, float64:
+		case string, bool, int64:
 		default:
 			return fmt.Errorf("header %q has a value of type %T, which can't be sent", h.Name, h.Value)
 		}
