@@ -1,7 +1,11 @@
 package sqs
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -12,6 +16,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awssqs "github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/smithy-go/logging"
 )
 
 const (
@@ -27,7 +32,7 @@ type client struct {
 	pool *http.Transport
 }
 
-func newClient(settings Settings) (*client, error) {
+func newClient(settings Settings, log *slog.Logger) (*client, error) {
 	base := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
 		// The default keeps ten idle connections and opens new ones all the time beyond that. Two more are for checks.
 		t.MaxIdleConnsPerHost = settings.Parallel + 2
@@ -35,7 +40,12 @@ func newClient(settings Settings) (*client, error) {
 		t.IdleConnTimeout = idleTimeout
 		t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	})
-	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithHTTPClient(base)}
+	options := []func(*awsconfig.LoadOptions) error{
+		awsconfig.WithHTTPClient(base),
+		awsconfig.WithLogger(logging.LoggerFunc(func(_ logging.Classification, format string, v ...any) {
+			log.Debug("the AWS SDK says: " + fmt.Sprintf(format, v...))
+		})),
+	}
 	if settings.Region != "" {
 		options = append(options, awsconfig.WithRegion(settings.Region))
 	}
@@ -84,13 +94,27 @@ func watched(ctx context.Context) (context.Context, *attempt) {
 // an attempt.
 type traced struct{ *http.Client }
 
+// Do sends a request from bytes of its own. The SDK's body fails when it is read to its end after the answer has come,
+// as happens with a fast server, and that closes the connection while the answer is read; and without a copy a request
+// of which nothing could be written, on a connection that had just gone, isn't given another.
 func (t *traced) Do(r *http.Request) (*http.Response, error) {
-	if a, ok := r.Context().Value(attemptKey{}).(*attempt); ok {
-		r = r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+	ctx := r.Context()
+	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			// A request is given another connection only when nothing of it went out on the first.
 			GetConn: func(string) { a.connected.Store(false) },
 			GotConn: func(httptrace.GotConnInfo) { a.connected.Store(true) },
-		}))
+		})
 	}
-	return t.Client.Do(r)
+	copied := r.WithContext(ctx)
+	if r.Body != nil {
+		var body bytes.Buffer
+		body.Grow(max(0, int(r.ContentLength)) + bytes.MinRead)
+		if _, err := body.ReadFrom(r.Body); err != nil {
+			return nil, err
+		}
+		copied.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body.Bytes())), nil }
+		copied.Body, _ = copied.GetBody()
+	}
+	return t.Client.Do(copied)
 }

@@ -29,6 +29,7 @@ type fake struct {
 	places map[string][]*fakeEntry // what a queue has
 	dedup  map[string]bool
 	calls  []*fakeRequest // those that send
+	asked  int            // for a queue's URL
 }
 
 type fakeRequest struct {
@@ -151,6 +152,7 @@ func (f *fake) answer(action string, in *fakeRequest) *fakeReply {
 	}
 	switch action {
 	case "GetQueueUrl":
+		f.asked++
 		return reply(map[string]string{"QueueUrl": "https://queue.invalid/000000000000/" + queue})
 	case "GetQueueAttributes":
 		return reply(map[string]any{"Attributes": map[string]string{"MaximumMessageSize": strconv.Itoa(f.limit)}})

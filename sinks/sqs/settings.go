@@ -71,9 +71,10 @@ func (s *Settings) Open(name string, log *slog.Logger) (sinks.Sink, error) {
 	if settings.Parallel == 0 {
 		settings.Parallel = defaultParallel
 	}
-	c, err := newClient(settings)
+	log = log.With("sink", name)
+	c, err := newClient(settings, log)
 	if err != nil {
 		return nil, fmt.Errorf("sqs: %s: %w", name, err)
 	}
-	return newSink(settings, c, log.With("sink", name)), nil
+	return newSink(settings, c, log), nil
 }
