@@ -5,6 +5,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy is a TCP proxy in front of one broker: the usual [Line].
@@ -77,11 +78,21 @@ func (p *Proxy) Heal() {
 	if p.listener != nil {
 		return
 	}
-	l, err := net.Listen("tcp", p.addr)
-	if err != nil {
-		panic("proxy: take back " + p.addr + ": " + err.Error())
+	p.serve(p.takeBack())
+}
+
+// takeBack listens where the proxy was before the cut. Somebody's outgoing connection may have been given the port
+// meanwhile; such connections are short.
+func (p *Proxy) takeBack() net.Listener {
+	for end := time.Now().Add(patience); ; time.Sleep(pause) {
+		l, err := net.Listen("tcp", p.addr)
+		if err == nil {
+			return l
+		}
+		if time.Now().After(end) {
+			panic("proxy: take back " + p.addr + ": " + err.Error())
+		}
 	}
-	p.serve(l)
 }
 
 func (p *Proxy) closeConns(which func(*proxied) bool) {
