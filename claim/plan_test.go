@@ -108,8 +108,9 @@ const (
 	// Nothing here may depend on when autovacuum or autoanalyze happen to come by.
 	noAutovacuum = `ALTER TABLE jobs SET (autovacuum_enabled = off)`
 	noStatistics = `DELETE FROM pg_statistic WHERE starelid = 'jobs'::regclass`
-	// perJob is how many pages claiming or settling a job may touch: two descents of an index, and the row.
-	perJob = 12
+	// perJob is how many pages claiming or settling a job may touch: two descents of an index, the row, and after a vacuum
+	// the visibility map, for the lock and for the change.
+	perJob = 16
 )
 
 // bad are the ways to the table that grow with it.
