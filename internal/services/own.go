@@ -117,7 +117,7 @@ func OwnSQS(t testing.TB) *Own {
 func begin(t testing.TB) *native.Env {
 	t.Helper()
 	skipShort(t)
-	e, err := native.NewEnv(slog.New(slog.NewTextHandler(t.Output(), nil)))
+	e, err := native.NewEnv(t.Context(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

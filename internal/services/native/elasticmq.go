@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os/exec"
 )
 
 // ElasticMQ is an SQS server, with Amazon's limits enforced.
@@ -17,9 +16,12 @@ type ElasticMQ struct {
 
 // NewElasticMQ starts a server. It keeps queues in memory only.
 func NewElasticMQ(ctx context.Context, e *Env) (*ElasticMQ, error) {
-	jars, err := e.jars(ctx, elasticMQFolder, elasticMQJars)
-	if err != nil {
-		return nil, fmt.Errorf("start ElasticMQ: %w", err)
+	var path, jars string
+	if !e.Docker {
+		var err error
+		if path, jars, err = e.jars(ctx, elasticMQFolder, elasticMQJars); err != nil {
+			return nil, fmt.Errorf("start ElasticMQ: %w", err)
+		}
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -28,26 +30,27 @@ func NewElasticMQ(ctx context.Context, e *Env) (*ElasticMQ, error) {
 		return nil, err
 	}
 	q := &ElasticMQ{Server: server, Addr: server.addr(0), URL: "http://" + server.addr(0)}
-	path, err := exec.LookPath("java")
+	config := "-Dconfig.file=" + server.path("elasticmq.conf")
+	err = server.write("elasticmq.conf", elasticMQConf(server.bindHost(), server.ports[0]))
 	if err == nil {
-		err = server.write("elasticmq.conf", elasticMQConf(server.ports[0]))
+		command := server.command("ElasticMQ", path, append([]string{config}, e.java("256m", jars, "org.elasticmq.server.Main")...)...)
+		err = server.start(ctx, command, image{ElasticMQImage, "", []string{config}, []string{q.Addr}}, q.ready)
 	}
 	if err != nil {
 		return nil, errors.Join(err, q.Stop())
 	}
-	q.Command = server.command("ElasticMQ", path,
-		append([]string{"-Dconfig.file=" + server.path("elasticmq.conf")}, e.java("256m", jars, "org.elasticmq.server.Main")...)...)
-	q.Ready = func(ctx context.Context) error { return get(ctx, q.URL+"/health", "", "") }
-	return q, q.start(ctx)
+	return q, nil
 }
 
-func elasticMQConf(port int) string {
+func elasticMQConf(bind string, port int) string {
 	return fmt.Sprintf(`include classpath("application.conf")
-node-address { protocol = http, host = "127.0.0.1", port = %[1]d, context-path = "" }
-rest-sqs { enabled = true, bind-port = %[1]d, bind-hostname = "127.0.0.1", sqs-limits = strict }
+node-address { protocol = http, host = "127.0.0.1", port = %[2]d, context-path = "" }
+rest-sqs { enabled = true, bind-port = %[2]d, bind-hostname = "%[1]s", sqs-limits = strict }
 rest-stats { enabled = false }
-`, port)
+`, bind, port)
 }
+
+func (q *ElasticMQ) ready(ctx context.Context) error { return get(ctx, q.URL+"/health", "", "") }
 
 // get succeeds when url answers 200.
 func get(ctx context.Context, url, user, password string) error {

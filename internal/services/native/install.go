@@ -36,6 +36,9 @@ var installing sync.Mutex
 // Install installs what the named services (see stack.Names) need and the machine lacks: on Debian as root, elsewhere it
 // says what is missing.
 func Install(ctx context.Context, e *Env, services []string) error {
+	if e.Docker {
+		return nil
+	}
 	var needs []need
 	for _, service := range services {
 		switch service {

@@ -34,12 +34,16 @@ var (
 	elasticMQJars = []string{"org.elasticmq:elasticmq-server_2.13:" + ElasticMQVersion}
 )
 
-// jars returns a folder with the artifacts and everything that they depend on, from the cache or, once, by Maven.
-func (e *Env) jars(ctx context.Context, name string, artifacts []string) (string, error) {
+// jars returns the path of java and a folder with the artifacts and everything that they depend on, from the cache or,
+// once, by Maven.
+func (e *Env) jars(ctx context.Context, name string, artifacts []string) (java, dir string, err error) {
 	if err := e.install(ctx, needJava); err != nil {
-		return "", err
+		return "", "", err
 	}
-	return host.Fill(ctx, e.Cache, name, func(dir string) error {
+	if java, err = exec.LookPath("java"); err != nil {
+		return "", "", err
+	}
+	dir, err = host.Fill(ctx, e.Cache, name, func(dir string) error {
 		if err := e.install(ctx, needMaven); err != nil {
 			return err
 		}
@@ -62,6 +66,7 @@ func (e *Env) jars(ctx context.Context, name string, artifacts []string) (string
 		return run(ctx, mvn, "-q", "-B", "-f", pom, "-Dmaven.repo.local="+filepath.Join(e.Cache, "maven"),
 			"dependency:copy-dependencies", "-DoutputDirectory="+dir, "-DincludeScope=runtime")
 	})
+	return java, dir, err
 }
 
 func project(artifacts []string) string {

@@ -7,7 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"os/exec"
+	"net"
 	"strings"
 	"text/template"
 
@@ -41,16 +41,19 @@ type Kafka struct {
 var (
 	//go:embed server.properties.tmpl
 	serverProperties string
-	kafkaProperties  = template.Must(template.New("server.properties").Parse(serverProperties))
+	kafkaProperties  = template.Must(template.New("server.properties").Funcs(template.FuncMap{"on": on}).Parse(serverProperties))
 	//go:embed log4j2.properties
 	log4jProperties string
 )
 
 // NewKafka starts a broker.
 func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
-	jars, err := e.jars(ctx, kafkaFolder, kafkaJars)
-	if err != nil {
-		return nil, fmt.Errorf("start Kafka: %w", err)
+	path, jars := "java", "/opt/kafka/libs" // as the image has them
+	if !e.Docker {
+		var err error
+		if path, jars, err = e.jars(ctx, kafkaFolder, kafkaJars); err != nil {
+			return nil, fmt.Errorf("start Kafka: %w", err)
+		}
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -66,32 +69,34 @@ func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
 		k.Proxied = append(k.Proxied, server.addr(5+2*i))
 		k.Advertised = append(k.Advertised, server.addr(6+2*i))
 	}
-	if err := k.prepare(ctx, jars); err != nil {
+	if err := k.begin(ctx, path, jars); err != nil {
 		return nil, errors.Join(err, k.Stop())
 	}
-	return k, k.start(ctx)
+	return k, nil
 }
 
-// prepare writes the configuration and formats the data folder.
-func (k *Kafka) prepare(ctx context.Context, jars string) error {
-	path, err := exec.LookPath("java")
-	if err != nil {
-		return err
-	}
+// begin writes the configuration, formats the data folder and starts the broker.
+func (k *Kafka) begin(ctx context.Context, path, jars string) error {
 	if err := k.configure(); err != nil {
 		return err
 	}
-	args := k.env.java("256m", jars, "kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID(), "-c", k.path("server.properties"))
+	format := k.env.java("256m", jars, "kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID(), "-c", k.path("server.properties"))
 	for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
-		args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, KafkaUser, k.Password))
+		format = append(format, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, KafkaUser, k.Password))
 	}
-	if err := process.Run(ctx, k.command("format Kafka's storage", path, args...)); err != nil {
+	serve := append([]string{"-Dlog4j2.configurationFile=file:" + k.path("log4j2.properties")},
+		k.env.java("512m", jars, "kafka.Kafka", k.path("server.properties"))...)
+	broker := image{KafkaImage, path, serve, append([]string{k.Addr, k.SASL, k.TLS, k.MTLS}, k.Proxied...)}
+	var err error
+	if k.env.Docker {
+		err = k.container(broker).Run(ctx, path, format...)
+	} else {
+		err = process.Run(ctx, k.command("format Kafka's storage", path, format...))
+	}
+	if err != nil {
 		return err
 	}
-	k.Command = k.command("Kafka", path, append([]string{"-Dlog4j2.configurationFile=file:" + k.path("log4j2.properties")},
-		k.env.java("512m", jars, "kafka.Kafka", k.path("server.properties"))...)...)
-	k.Ready = k.ready
-	return nil
+	return k.start(ctx, k.command("Kafka", path, serve...), broker, k.ready)
 }
 
 func (k *Kafka) configure() error {
@@ -102,8 +107,8 @@ func (k *Kafka) configure() error {
 	var text strings.Builder
 	data := struct {
 		*Kafka
-		Folder, Controller, User string
-	}{k, k.folder.Path, k.addr(4), KafkaUser}
+		Folder, Bind, Controller, User string
+	}{k, k.folder.Path, k.bindHost(), k.addr(4), KafkaUser}
 	if err := kafkaProperties.Execute(&text, data); err != nil {
 		return fmt.Errorf("write Kafka's configuration: %w", err)
 	}
@@ -125,6 +130,12 @@ func (k *Kafka) ready(ctx context.Context) error {
 		err = errors.New("no broker has registered")
 	}
 	return errors.Join(err, reachable(ctx, append([]string{k.SASL, k.TLS, k.MTLS}, k.Proxied...)...))
+}
+
+// on is addr's port on another host.
+func on(host, addr string) string {
+	_, port, _ := net.SplitHostPort(addr)
+	return net.JoinHostPort(host, port)
 }
 
 // clusterID makes an id as Kafka writes them: 16 bytes in URL-safe base64, which must not look like an option.

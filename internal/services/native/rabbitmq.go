@@ -33,12 +33,15 @@ type RabbitMQ struct {
 
 // NewRabbitMQ starts a node.
 func NewRabbitMQ(ctx context.Context, e *Env) (*RabbitMQ, error) {
-	if err := e.install(ctx, needRabbitMQ); err != nil {
-		return nil, fmt.Errorf("start RabbitMQ: %w", err)
-	}
-	sbin, err := rabbitFolder()
-	if err != nil {
-		return nil, err
+	var sbin string
+	if !e.Docker {
+		if err := e.install(ctx, needRabbitMQ); err != nil {
+			return nil, fmt.Errorf("start RabbitMQ: %w", err)
+		}
+		var err error
+		if sbin, err = rabbitFolder(); err != nil {
+			return nil, err
+		}
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
@@ -51,10 +54,7 @@ func NewRabbitMQ(ctx context.Context, e *Env) (*RabbitMQ, error) {
 		URL: "amqp://guest:guest@" + server.addr(0) + "/", TLS: "amqps://guest:guest@" + server.addr(1) + "/",
 		Mgmt: "http://guest:guest@" + server.addr(2),
 	}
-	if err := r.prepare(ctx); err != nil {
-		return nil, errors.Join(err, r.Stop())
-	}
-	if err := r.Up(ctx); err != nil {
+	if err := r.begin(ctx); err != nil {
 		return nil, errors.Join(err, r.Stop())
 	}
 	return r, nil
@@ -67,12 +67,26 @@ func (r *RabbitMQ) Stop() error {
 	return err
 }
 
-// prepare writes the configuration and starts the port mapper: left to the node, that would be a daemon which
-// outlives it.
-func (r *RabbitMQ) prepare(ctx context.Context) error {
+// begin writes the configuration and starts the node.
+func (r *RabbitMQ) begin(ctx context.Context) error {
 	if err := r.configure(); err != nil {
 		return err
 	}
+	if !r.env.Docker {
+		if err := r.mapPorts(ctx); err != nil {
+			return err
+		}
+	}
+	node := r.command("RabbitMQ", filepath.Join(r.sbin, "rabbitmq-server"))
+	node.Env = append(node.Env, r.variables()...)
+	// Else the script stays as a parent between us and the node, and a kill would reach only the script.
+	node.Env = append(node.Env, "RUNNING_UNDER_SYSTEMD=true")
+	return r.start(ctx, node, image{RabbitMQImage, "rabbitmq-server", nil, []string{r.addr(0), r.addr(1), r.addr(2)}}, r.ready)
+}
+
+// mapPorts starts the node's port mapper: left to the node, that would be a daemon which outlives it. In a container
+// it ends with the container.
+func (r *RabbitMQ) mapPorts(ctx context.Context) error {
 	path, err := exec.LookPath("epmd")
 	if err != nil {
 		return fmt.Errorf("start RabbitMQ: %w", err)
@@ -81,15 +95,7 @@ func (r *RabbitMQ) prepare(ctx context.Context) error {
 	if r.epmd, err = process.Start(mapper); err != nil {
 		return err
 	}
-	if err := r.epmd.Await(ctx, func(ctx context.Context) error { return reachable(ctx, r.addr(4)) }); err != nil {
-		return err
-	}
-	r.Command = r.command("RabbitMQ", filepath.Join(r.sbin, "rabbitmq-server"))
-	r.Command.Env = append(r.Command.Env, r.variables()...)
-	// Else the script stays as a parent between us and the node, and a kill would reach only the script.
-	r.Command.Env = append(r.Command.Env, "RUNNING_UNDER_SYSTEMD=true")
-	r.Ready = r.ready
-	return nil
+	return r.epmd.Await(ctx, func(ctx context.Context) error { return reachable(ctx, r.addr(4)) })
 }
 
 func (r *RabbitMQ) configure() error {
@@ -98,21 +104,29 @@ func (r *RabbitMQ) configure() error {
 		return err
 	}
 	conf := []string{
-		"listeners.tcp.1 = " + r.addr(0), "listeners.ssl.1 = " + r.addr(1),
+		"listeners.tcp.1 = " + r.bind(0), "listeners.ssl.1 = " + r.bind(1),
 		"ssl_options.cacertfile = " + r.CA, "ssl_options.certfile = " + r.path("server.pem"), "ssl_options.keyfile = " + r.path("server.key"),
-		"management.tcp.ip = 127.0.0.1", "management.tcp.port = " + strconv.Itoa(r.ports[2]),
+		"management.tcp.ip = " + r.bindHost(), "management.tcp.port = " + strconv.Itoa(r.ports[2]),
 		"vm_memory_high_watermark.absolute = 2GB", "disk_free_limit.absolute = 50MB",
+		"loopback_users = none", // a published port's connections come from the engine's address
 	}
-	// A fixed name: with the name of the machine the node would depend on the machine's name service.
-	ctl := "#!/bin/sh\nexec env -i PATH=\"$PATH\" HOME='" + r.folder.Path + "' LANG=C.UTF-8 '" +
-		strings.Join(r.variables(), "' '") + "' '" + filepath.Join(r.sbin, "rabbitmqctl") + "' -n " + r.node() + " \"$@\"\n"
 	return errors.Join(
 		r.write("rabbitmq.conf", strings.Join(conf, "\n")+"\n"), r.write("plugins", "[rabbitmq_management].\n"),
 		r.write(".erlang.cookie", rand.Text()), os.Chmod(r.path(".erlang.cookie"), 0o400),
 		r.write("ca.pem", certs.authority), r.write("server.pem", certs.server), r.write("server.key", certs.serverKey),
-		r.write("rabbitmqctl", ctl), os.Chmod(r.Ctl, 0o700))
+		r.write("rabbitmqctl", r.ctl()), os.Chmod(r.Ctl, 0o700))
 }
 
+// ctl is the script that runs rabbitmqctl for this node.
+func (r *RabbitMQ) ctl() string {
+	if r.env.Docker {
+		return "#!/bin/sh\nexec docker exec " + r.container(image{}).Name() + " rabbitmqctl -n " + r.node() + " \"$@\"\n"
+	}
+	return "#!/bin/sh\nexec env -i PATH=\"$PATH\" HOME='" + r.folder.Path + "' LANG=C.UTF-8 '" +
+		strings.Join(r.variables(), "' '") + "' '" + filepath.Join(r.sbin, "rabbitmqctl") + "' -n " + r.node() + " \"$@\"\n"
+}
+
+// node is a name on localhost: with the machine's own name the node would depend on the machine's name service.
 func (r *RabbitMQ) node() string { return "relay-" + strconv.Itoa(r.ports[0]) + "@localhost" }
 
 // variables tell the node and its tools apart from any other on the machine.

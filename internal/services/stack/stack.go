@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jobrelay/relay/internal/services/container"
 	"github.com/jobrelay/relay/internal/services/host"
 	"github.com/jobrelay/relay/internal/services/native"
 	"github.com/jobrelay/relay/internal/services/postgres"
@@ -48,11 +49,17 @@ func Start(ctx context.Context, log *slog.Logger, o Options) (*Stack, error) {
 	if len(names) == 0 {
 		names = Names
 	}
-	env, err := native.NewEnv(log)
+	env, err := native.NewEnv(ctx, log)
 	if err != nil {
 		return nil, err
 	}
 	env.Optimize = o.Optimize
+	if env.Docker {
+		log.Info("brokers run as containers; " + container.Choice + "=native makes them ordinary processes")
+		if err := container.Sweep(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := native.Install(ctx, env, names); err != nil {
 		return nil, err
 	}

@@ -131,7 +131,7 @@ func TestRunFailsWithTheLogOfAServiceThatDoesNotStart(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "java"), []byte("#!/bin/sh\necho this java is broken >&2\nexit 3\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	m.env = append(m.env, "PATH="+bin+":"+os.Getenv("PATH"))
+	m.env = append(m.env, "RELAY_TEST_ENGINE=native", "PATH="+bin+":"+os.Getenv("PATH"))
 	out, log, status := m.run("run", "--only", "postgres,sqs", "--", "echo", "ran")
 	if status != 1 || strings.Contains(out, "ran") || !strings.Contains(log, "this java is broken") {
 		t.Errorf("run: got status %d, output %q, log\n%s\nwant 1, no run, and what java said", status, out, log)
