@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -27,11 +27,13 @@ var remedies = map[string]string{
 	"3F000": "run relay migrate up",
 }
 
-// poolerRemedies are for poolers, which report all their refusals under one code.
-var poolerRemedies = map[string]string{
-	"password authentication failed": remedies["28P01"],
-	"no such user":                   remedies["28P01"],
-	"no such database":               remedies["3D000"],
+// poolerRemedies are for poolers, which report all their refusals, and those of the server behind, under one code.
+var poolerRemedies = []struct {
+	words *regexp.Regexp
+	what  string
+}{
+	{regexp.MustCompile(`authentication failed|no such user|role ".*" does not exist`), remedies["28P01"]},
+	{regexp.MustCompile(`no such database|database ".*" does not exist`), remedies["3D000"]},
 }
 
 // remedy is what an operator can do, "" when the error says so itself; known is false when nobody needs to do
@@ -46,9 +48,9 @@ func remedy(err error) (what string, known bool) {
 	case !errors.As(err, &pg):
 		return "", false
 	case pg.Code == "08P01":
-		for words, what := range poolerRemedies {
-			if strings.Contains(pg.Message, words) {
-				return what, true
+		for _, r := range poolerRemedies {
+			if r.words.MatchString(pg.Message) {
+				return r.what, true
 			}
 		}
 	}

@@ -141,6 +141,9 @@ func (v *service) await(ctx context.Context) error {
 		if err == nil || !passes(err) {
 			return err
 		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
 		reason := oneLine(err.Error())
 		v.stage.waiting(reason)
 		if reason != said || time.Since(saidAt) > time.Minute {

@@ -161,6 +161,8 @@ func TestRunRefusesWhatWaitingDoesNotMend(t *testing.T) {
 		"no database":       {config.Environ{"RELAY_DATABASE_URL": noDatabase.String()}, []string{"no_such_database", "create the database"}},
 		"password":          {config.Environ{"RELAY_DATABASE_URL": refusing(t, "28P01", "password authentication failed for user \"u\"")}, []string{"password"}},
 		"pooler's password": {config.Environ{"RELAY_DATABASE_URL": refusing(t, "08P01", "password authentication failed")}, []string{"check the user"}},
+		"pooler's user":     {config.Environ{"RELAY_DATABASE_URL": refusing(t, "08P01", "\"trust\" authentication failed")}, []string{"check the user"}},
+		"pooler's database": {config.Environ{"RELAY_DATABASE_URL": refusing(t, "08P01", "database \"x\" does not exist")}, []string{"create the database"}},
 		"admin address":     {config.Environ{"RELAY_ADMIN_ADDR": taken}, []string{"RELAY_ADMIN_ADDR", taken}},
 	} {
 		t.Run(name, func(t *testing.T) {
