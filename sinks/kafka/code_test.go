@@ -132,6 +132,24 @@ func acceptAll(req *kmsg.ProduceRequest, resp *kmsg.ProduceResponse) {
 	}
 }
 
+// TestAcksOnTheWire: all is -1, and the broker gives up before the caller does.
+func TestAcksOnTheWire(t *testing.T) {
+	t.Parallel()
+	for setting, want := range map[string]int16{"all": -1, "1": 1} {
+		cluster := fake(t, 1, kfake.SeedTopics(1, "a"))
+		var got kmsg.ProduceRequest
+		answerWith(cluster, func(req *kmsg.ProduceRequest, resp *kmsg.ProduceResponse) {
+			got = *req
+			acceptAll(req, resp)
+		})
+		s := open(t, cluster.ListenAddrs()[0], map[string]string{"ACKS": setting})
+		accepted(t, publishIn(t, s, messages("a", 1), 20*time.Second))
+		if got.Acks != want || got.TimeoutMillis < 5_000 || got.TimeoutMillis > 18_000 {
+			t.Errorf("ACKS=%s: acks %d, timeout %d ms", setting, got.Acks, got.TimeoutMillis)
+		}
+	}
+}
+
 // TestPartitionMissingInReply is unknown, and the others are accepted.
 func TestPartitionMissingInReply(t *testing.T) {
 	t.Parallel()

@@ -67,6 +67,23 @@ func TestReplyCutShortOrTooLong(t *testing.T) {
 	}
 }
 
+// TestReplyThatAnnouncesTooMuch is found out at once.
+func TestReplyThatAnnouncesTooMuch(t *testing.T) {
+	t.Parallel()
+	start := time.Now()
+	for _, body := range []string{"\x7f\xff\xff\xff\x00\x00", "\x00\x00\x00\x01\x00\x01a\x7f\xff\xff\xff\x00\x00"} {
+		if _, err := parseReply([]byte(body), 8); !errors.Is(err, errGarbled) {
+			t.Errorf("%q: got %v", body, err)
+		}
+	}
+	if _, _, err := parseVersions([]byte("\x00\x00\x7f\xff\xff\xff\x00\x00")); !errors.Is(err, errGarbled) {
+		t.Errorf("versions: got %v", err)
+	}
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
 // FuzzReply feeds the reader with anything. What it takes for a reply is one: another library agrees.
 func FuzzReply(f *testing.F) {
 	for version := int16(produceMinVersion); version <= produceMaxVersion; version++ {

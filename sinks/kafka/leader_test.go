@@ -218,6 +218,31 @@ func TestQuestionsAreLimited(t *testing.T) {
 	}
 }
 
+// TestQuestionsAboutLeadersAreLimited as well, and each batch is sent twice, not more.
+func TestQuestionsAboutLeadersAreLimited(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, 1, kfake.SeedTopics(1, "a"))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: -1})
+	questions, requests := count(cluster, kmsg.Metadata), count(cluster, kmsg.Produce)
+	s := open(t, cluster.ListenAddrs()[0])
+	start := time.Now()
+	var all sync.WaitGroup
+	for range 5 {
+		all.Go(func() {
+			for range 4 {
+				wantAll(t, publish(t, s, messages("a", 1)), sinks.Unavailable, sinks.ScopeAddress)
+			}
+		})
+	}
+	all.Wait()
+	if n, most := questions.Load(), int64(time.Since(start)/metadataPause)+2; n > most || n < 2 {
+		t.Errorf("%d questions in %v, want 2 to %d", n, time.Since(start), most)
+	}
+	if n := requests.Load(); n != 40 {
+		t.Errorf("%d requests for 20 batches, want 40", n)
+	}
+}
+
 // TestForgottenTopics: what isn't used any more doesn't fill the memory.
 func TestForgottenTopics(t *testing.T) {
 	t.Parallel()

@@ -144,6 +144,27 @@ func TestGivingUp(t *testing.T) {
 	until(t, "the broker has the other request", func() bool { return held.Load() == 2 })
 }
 
+// TestCloseEndsCalls: as if their context had ended, and at once.
+func TestCloseEndsCalls(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, 1, kfake.SeedTopics(1, "a"))
+	held := silent(cluster)
+	s := open(t, cluster.ListenAddrs()[0])
+	results := make(chan []sinks.Result)
+	go func() { results <- publish(t, s, messages("a", 3)) }()
+	until(t, "the broker has the request", func() bool { return held.Load() == 1 })
+	start := time.Now()
+	closeSink(t, s)
+	wantAll(t, <-results, sinks.Unknown, sinks.ScopeMessage)
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+	wantAll(t, publish(t, s, messages("a", 3)), sinks.Unavailable, sinks.ScopeMessage)
+	if err := s.Check(t.Context(), "a"); !errors.Is(err, errClosed) {
+		t.Errorf("Check: %v", err)
+	}
+}
+
 // TestInFlight: no more requests to a broker at once than the setting says. What gets no turn was never sent.
 func TestInFlight(t *testing.T) {
 	t.Parallel()
