@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"crypto/rand"
 	"encoding/json"
 	"net/url"
 	"strings"
@@ -12,10 +14,9 @@ import (
 	"github.com/jobrelay/relay/internal/services"
 )
 
-// A demo works in a schema of a fixed name, so these share one database and run one after the other.
 func TestDemoOnGivenDatabase(t *testing.T) {
 	t.Parallel()
-	rawURL := ownDatabase(t, "cli_demo")
+	rawURL := ownDatabase(t)
 	env := config.Environ{"RELAY_DATABASE_URL": rawURL, "RELAY_ADMIN_ADDR": "off", "RELAY_ROUTES_FILE": "not-read", "RELAY_KAFKA_BROKERS": services.Kafka(t)}
 	o := must(t, exitDone, env, "demo", "--jobs", "100", "--rate", "0")
 	has(t, "the summary", o.err, "committed 100\n", "rolled back ", "delivered 100\n", "duplicates 0\n", "lost 0\n", "p50", "p99")
@@ -59,8 +60,8 @@ func TestDemoOnGivenDatabase(t *testing.T) {
 	}
 }
 
-// ownDatabase makes a database for one test.
-func ownDatabase(t *testing.T, name string) string {
+// ownDatabase makes a database for one test: the demo's schema has a fixed name.
+func ownDatabase(t *testing.T) string {
 	t.Helper()
 	u, err := url.Parse(services.Postgres(t))
 	if err != nil {
@@ -68,17 +69,20 @@ func ownDatabase(t *testing.T, name string) string {
 	}
 	admin := func(sql string) {
 		t.Helper()
-		conn, err := pgx.Connect(t.Context(), u.String())
+		ctx, cancel := context.WithTimeout(context.Background(), generous)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, u.String())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = conn.Close(t.Context()) }()
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
+		defer func() { _ = conn.Close(ctx) }()
+		if _, err := conn.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	admin("DROP DATABASE IF EXISTS " + name + " WITH (FORCE)")
+	name := "cli_demo_" + strings.ToLower(rand.Text()[:8])
 	admin("CREATE DATABASE " + name)
+	t.Cleanup(func() { admin("DROP DATABASE " + name + " WITH (FORCE)") })
 	own := *u
 	own.Path = "/" + name
 	return own.String()
