@@ -50,6 +50,9 @@ func (r *Relay) address(l *claim.Lease) *delivery {
 		return d
 	}
 	common, err := message(r.Source, l)
+	if l.Fault != nil {
+		err = l.Fault
+	}
 	for _, to := range route.to {
 		if slices.Contains(l.Delivered, to.text) {
 			continue

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -11,8 +12,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// binary is the relay under test, built once.
-var binary string
+// binary is the relay under test, built once: with the race detector, and plain where memory is measured.
+var binary, plain string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -24,12 +25,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	binary = filepath.Join(dir, "relay")
-	build := exec.Command("go", "build", "-race", "-o", binary, "github.com/jobrelay/relay/cmd/relay")
-	build.Stderr = os.Stderr
+	binary, plain = filepath.Join(dir, "relay-race"), filepath.Join(dir, "relay")
 	code := 1
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build relay:", err)
+	if err := errors.Join(build(binary, "-race"), build(plain)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 	} else if code = m.Run(); code == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "goroutines are left:", err)
@@ -38,4 +37,12 @@ func TestMain(m *testing.M) {
 	}
 	os.RemoveAll(dir)
 	os.Exit(code)
+}
+
+func build(out string, flags ...string) error {
+	args := append(append([]string{"build"}, flags...), "-o", out, "github.com/jobrelay/relay/cmd/relay")
+	if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build relay: %w\n%s", err, text)
+	}
+	return nil
 }

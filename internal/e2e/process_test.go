@@ -51,6 +51,11 @@ func (s settings) with(more settings) settings {
 // start runs `relay run` on the test's table and waits until it is ready.
 func start(t *testing.T, db *testdb.DB, s settings) *process {
 	t.Helper()
+	return startBinary(t, binary, db, s)
+}
+
+func startBinary(t *testing.T, binary string, db *testdb.DB, s settings) *process {
+	t.Helper()
 	p := &process{t: t, admin: freeAddr(t), log: filepath.Join(t.TempDir(), "relay.log"), ended: make(chan struct{})}
 	p.cmd = exec.Command(binary, "run")
 	p.cmd.Env = []string{
@@ -89,6 +94,13 @@ func start(t *testing.T, db *testdb.DB, s settings) *process {
 
 func (p *process) cleanUp() {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
+	if p.t.Failed() {
+		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it writes what its goroutines wait for
+		select {
+		case <-p.ended:
+		case <-time.After(5 * time.Second):
+		}
+	}
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 	text := p.output()
@@ -107,7 +119,7 @@ func (p *process) output() string {
 
 func (p *process) tail() string {
 	text := p.output()
-	return text[max(0, len(text)-6000):]
+	return text[max(0, len(text)-40000):]
 }
 
 func (p *process) signal(s syscall.Signal) {
