@@ -148,22 +148,24 @@ func (r *reader) uint32() uint32 {
 	return 0
 }
 
-// string reads a string; null is "".
+// string reads a string.
 func (r *reader) string() string {
-	n := int16(r.uint16())
-	if n < 0 {
-		return ""
-	}
-	return string(r.take(int(n)))
+	return string(r.take(int(int16(r.uint16()))))
 }
 
-// count reads the length of an array; null is empty. No element takes less than a byte.
+// nullable reads a string that may be null, which is "".
+func (r *reader) nullable() string {
+	n := int(int16(r.uint16()))
+	if n == -1 {
+		return ""
+	}
+	return string(r.take(n))
+}
+
+// count reads the length of an array. No element takes less than a byte.
 func (r *reader) count() int {
 	n := int(int32(r.uint32()))
-	if n < 0 {
-		return 0
-	}
-	if n > len(r.b) {
+	if n < 0 || n > len(r.b) {
 		r.failed, r.b = true, nil
 		return 0
 	}
@@ -181,11 +183,11 @@ func (r *reader) answer(version int16) answer {
 		return a
 	}
 	for range r.count() {
-		a.records = append(a.records, recordError{int(int32(r.uint32())), r.string()})
+		a.records = append(a.records, recordError{int(int32(r.uint32())), r.nullable()})
 		if r.failed {
 			return answer{}
 		}
 	}
-	a.message = r.string()
+	a.message = r.nullable()
 	return a
 }
