@@ -48,9 +48,9 @@ var (
 	portURL         = regexp.MustCompile(`^(tcp|udp)://`)
 )
 
-// injected tells the variables by which container platforms announce services.
+// injected tells the variables by which container platforms announce services, and those of the project's own tests.
 func injected(name, value string) bool {
-	return serviceVariable.MatchString(name) || portVariable.MatchString(name) ||
+	return strings.HasPrefix(name, prefix+"TEST_") || serviceVariable.MatchString(name) || portVariable.MatchString(name) ||
 		strings.HasSuffix(name, "_PORT") && portURL.MatchString(value)
 }
 

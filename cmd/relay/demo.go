@@ -87,7 +87,7 @@ func (d *demonstration) settle(brokers []demo.Broker) error {
 	for _, name := range []string{"ROUTES_FILE", "RETENTION", "MIGRATE", "SINKS"} {
 		delete(env, "RELAY_"+name)
 	}
-	env["RELAY_ROUTES"] = fmt.Sprintf(`[{kind: "order.*", to: ["%s"]}]`, strings.Join(to, `", "`))
+	env["RELAY_ROUTES"] = demoRoutes(to)
 	env["RELAY_TABLE"] = demo.Table
 	if strings.TrimSpace(env["RELAY_SOURCE"]) == "" {
 		env["RELAY_SOURCE"] = "demo"
@@ -106,6 +106,16 @@ func (d *demonstration) settle(brokers []demo.Broker) error {
 	s.print(demo.NewWitness(d.ledger, d.screen.Out(d.stdout)))
 	d.service = service{settings: s, registry: newRegistry()}
 	return nil
+}
+
+// demoRoutes sends every kind of the shop everywhere. They are named one by one: a kind that a glob matches is looked for
+// once a second, which would be the longest wait of the demo.
+func demoRoutes(to []string) string {
+	var routes []string
+	for _, kind := range demo.Kinds {
+		routes = append(routes, fmt.Sprintf(`{kind: %q, to: ["%s"]}`, kind, strings.Join(to, `", "`)))
+	}
+	return "[" + strings.Join(routes, ", ") + "]"
 }
 
 // logFormat: the screen hides from the logger whether it is a terminal.

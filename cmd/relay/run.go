@@ -163,17 +163,25 @@ func (v *service) prepare(ctx context.Context) error {
 	if err := usable(ctx, v.db); err != nil {
 		return err
 	}
-	if v.Migrate {
-		if err := v.migrateUp(ctx); err != nil {
-			return err
+	err := v.migrated(ctx)
+	if v.Migrate && errors.Is(err, migrations.ErrNotMigrated) {
+		// Only then: an up of its own accord would build what somebody left out on purpose, as the order index.
+		if err = v.migrateUp(ctx); err == nil {
+			err = v.migrated(ctx)
 		}
+	}
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
-	if err := migrations.Check(ctx, v.db, v.Table); err != nil {
-		return err
-	}
 	return v.nameSource(ctx, v.db)
+}
+
+func (v *service) migrated(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
+	defer cancel()
+	return migrations.Check(ctx, v.db, v.Table)
 }
 
 // listenAdmin binds the admin address.

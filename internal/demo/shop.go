@@ -132,14 +132,17 @@ func (s Shop) order(ctx context.Context, n int) (committed bool, err error) {
 	return true, nil
 }
 
+// Kinds are the kinds of the shop's jobs.
+var Kinds = []string{"order.placed", "order.paid", "order.receipt"}
+
 // jobsOf are the jobs that may follow from an order, the first always.
 func jobsOf(order int64, cents int) []outbox.Job {
 	key := fmt.Sprintf("order-%d", order)
 	euros := fmt.Sprintf("%d.%02d", cents/100, cents%100)
 	return []outbox.Job{
-		{Kind: "order.placed", Key: key, Payload: map[string]any{"order": order, "total": euros}},
-		{Kind: "order.paid", Key: key, Payload: map[string]any{"order": order, "total": euros}, Headers: map[string]any{"method": "card"}},
-		{Kind: "order.receipt", Key: key, Payload: map[string]any{"order": order, "to": "customer@shop.example"}},
+		{Kind: Kinds[0], Key: key, Payload: map[string]any{"order": order, "total": euros}},
+		{Kind: Kinds[1], Key: key, Payload: map[string]any{"order": order, "total": euros}, Headers: map[string]any{"method": "card"}},
+		{Kind: Kinds[2], Key: key, Payload: map[string]any{"order": order, "to": "customer@shop.example"}},
 	}
 }
 

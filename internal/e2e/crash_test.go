@@ -47,7 +47,7 @@ func slowly(t *testing.T, db *testdb.DB) (outlet, *line, settings) {
 	o := rabbitOutlet(t, l.addr)
 	return o, l, o.settings.with(settings{
 		"ROUTES": routes("r", []string{o.to}), "BATCH_SIZE": fmt.Sprint(batchSize), "WORKERS": fmt.Sprint(workers),
-		"LEASE": "4s", "PUBLISH_TIMEOUT": "3s", "DRAIN_TIMEOUT": "20s",
+		"DRAIN_TIMEOUT": "60s",
 	})
 }
 
@@ -58,6 +58,7 @@ func TestKillLosesNothing(t *testing.T) {
 	o, _, env := slowly(t, db)
 	s := newShop(t, db)
 	s.trade(1000, "r")
+	env = env.with(settings{"LEASE": "12s", "PUBLISH_TIMEOUT": "10s"}) // what it held comes back soon
 	p := start(t, db, env)
 	eventually(t, "it is in the middle", func() error { return middle(s) })
 	p.kill()
@@ -87,7 +88,7 @@ func TestTermDrains(t *testing.T) {
 	s.trade(1000, "r")
 	p := start(t, db, env)
 	eventually(t, "it is in the middle", func() error { return middle(s) })
-	if code := p.terminate(30 * time.Second); code != 0 {
+	if code := p.terminate(generous); code != 0 {
 		t.Errorf("exit code: got %d, want 0\n%s", code, p.tail())
 	}
 	if got := s.statuses(); got["running"] != 0 || got["done"] == 0 || got["ready"] == 0 {
@@ -113,7 +114,7 @@ func TestSecondTermGivesUp(t *testing.T) {
 	_, l, env := slowly(t, db)
 	s := newShop(t, db)
 	s.trade(300, "r")
-	p := start(t, db, env.with(settings{"LEASE": "1m", "PUBLISH_TIMEOUT": "20s"}))
+	p := start(t, db, env)
 	eventually(t, "it is in the middle", func() error { return middle(s) })
 	l.swallow()
 	eventually(t, "all workers hang", func() error {
@@ -140,6 +141,7 @@ func TestStaleHolderChangesNothing(t *testing.T) {
 	db := testdb.New(t)
 	o, l, env := slowly(t, db)
 	s := newShop(t, db)
+	env = env.with(settings{"LEASE": "5s", "PUBLISH_TIMEOUT": "4s"})
 	stale := start(t, db, env)
 	s.trade(20, "r")
 	s.drained(generous) // it is connected

@@ -167,7 +167,14 @@ func (p *process) get(path string) (int, string) {
 // metric adds up the series of that name whose labels include those given, as in `kind=a`.
 func (p *process) metric(name string, labels ...string) float64 {
 	p.t.Helper()
-	_, body := p.get("/metrics")
+	var body string
+	eventually(p.t, "metrics are served", func() (err error) {
+		var code int
+		if code, body = p.get("/metrics"); code != http.StatusOK {
+			err = fmt.Errorf("metrics: %d %s", code, body)
+		}
+		return err
+	})
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(bytes.NewBufferString(body))
 	if err != nil {
