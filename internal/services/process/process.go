@@ -135,9 +135,6 @@ func (p *Process) Kill() {
 // Done is closed when the child has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Pid returns the child's process id.
-func (p *Process) Pid() int { return p.cmd.Process.Pid }
-
 func (p *Process) exit() error {
 	if p.err == nil {
 		return errors.New("exit status 0")
