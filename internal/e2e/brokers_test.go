@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -165,12 +166,16 @@ func readRabbit(t *testing.T, url, queue string, done func([]seen) bool) []seen 
 func sqsOutlet(t *testing.T, addr string) outlet {
 	t.Helper()
 	endpoint := services.SQS(t)
-	cl := sqs.New(sqs.Options{BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
+	transport := &http.Transport{}
+	cl := sqs.New(sqs.Options{HTTPClient: &http.Client{Transport: transport}, BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
 	q, err := cl.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("e2e-" + name(t)), Attributes: map[string]string{"VisibilityTimeout": "600"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = cl.DeleteQueue(context.Background(), &sqs.DeleteQueueInput{QueueUrl: q.QueueUrl}) })
+	t.Cleanup(func() {
+		_, _ = cl.DeleteQueue(context.Background(), &sqs.DeleteQueueInput{QueueUrl: q.QueueUrl})
+		transport.CloseIdleConnections()
+	})
 	given := endpoint
 	if addr != "" {
 		given = "http://" + addr
