@@ -64,13 +64,13 @@ func TestPreflightNamesMissingPrivileges(t *testing.T) {
 	db := testdb.New(t)
 	role := db.Schema + "_weak"
 	quoted := pgx.Identifier{role}.Sanitize()
-	db.Exec(t, "CREATE ROLE "+quoted+" LOGIN; GRANT USAGE ON SCHEMA "+db.Schema+" TO "+quoted+"; GRANT SELECT, INSERT ON "+db.Table+" TO "+quoted)
+	db.Exec(t, "CREATE ROLE "+quoted+" LOGIN PASSWORD 'weak'; GRANT USAGE ON SCHEMA "+db.Schema+" TO "+quoted+"; GRANT SELECT, INSERT ON "+db.Table+" TO "+quoted)
 	defer func() { db.Exec(t, "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted) }()
 	config, err := pgxpool.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.User = role
+	config.ConnConfig.User, config.ConnConfig.Password = role, "weak"
 	p := preflight(db)
 	if p.DB, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
