@@ -9,7 +9,8 @@
 --
 -- A job weighs what is read of it. That is measured above the locks, not for rows that are skipped, and large values,
 -- which lie outside the row and may be compressed, only as far as their stored sizes fit: reading 500 of them to send 8
--- would take seconds.
+-- would take seconds. The usual batch, small and within the bytes, is taken whole by one sum: the running sums cost a
+-- tenth of the claim.
 --
 -- $1–$6 a pair each: kind, priority, floor (run_at, id), most rows, open destinations as an array literal or ''
 -- $7 most rows in all   $8 most bytes   $9 lease in microseconds   $10 token
@@ -60,6 +61,8 @@ SET status = 'running',
     attempts = least(j.attempts, 2147483646) + 1,
     leased_until = statement_timestamp() + $9::bigint * interval '1 microsecond',
     lease_token = $10::bigint
-WHERE j.id = ANY (ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $8::bigint))
+WHERE j.id = ANY (CASE WHEN (SELECT sum(bytes) FROM next HAVING count(bytes) = count(*)) <= $8::bigint
+                       THEN ARRAY (SELECT id FROM next)
+                       ELSE ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $8::bigint) END)
 RETURNING j.id, j.kind, j.key, j.priority, j.payload::text, j.body, j.headers::text, j.attempts, j.max_attempts,
           j.alone, j.delivered, j.replay_of, j.run_at, j.created_at, (SELECT count(*) FROM next)

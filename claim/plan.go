@@ -120,10 +120,16 @@ func arrayLiteral(list []string) string {
 	if len(list) == 0 {
 		return ""
 	}
-	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
-	quoted := make([]string, len(list))
+	var b strings.Builder
 	for i, s := range list {
-		quoted[i] = `"` + escape.Replace(s) + `"`
+		b.WriteByte("{,"[min(i, 1)])
+		b.WriteByte('"')
+		b.WriteString(inArray.Replace(s))
+		b.WriteByte('"')
 	}
-	return "{" + strings.Join(quoted, ",") + "}"
+	b.WriteByte('}')
+	return b.String()
 }
+
+// inArray escapes what has a meaning between quotes. It is made once: building it costs more than all else of a job.
+var inArray = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

@@ -1,7 +1,6 @@
 package migrations_test
 
 import (
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -90,8 +89,4 @@ func wantErr(t *testing.T, err error, parts ...string) {
 			t.Errorf("error %q lacks %q", err, p)
 		}
 	}
-}
-
-func fill(n int) string {
-	return fmt.Sprintf(`INSERT INTO jobs (kind, payload) SELECT 'k', '{"pad": "%s"}' FROM generate_series(1, %d)`, strings.Repeat("x", 200), n)
 }

@@ -194,8 +194,8 @@ func (s *shop) arrived(o outlet, kinds ...string) (duplicates int) {
 	return len(got) - len(ids)
 }
 
-func (m seen) is(r row) bool {
-	return str(m.key) == str(r.key) && maps.Equal(m.headers, r.headers) && bytes.Equal(m.payload, r.payload)
+func (s seen) is(r row) bool {
+	return str(s.key) == str(r.key) && maps.Equal(s.headers, r.headers) && bytes.Equal(s.payload, r.payload)
 }
 
 func str(s *string) string {
