@@ -51,10 +51,6 @@ func (r *Relay) next(ctx context.Context, l *lane) ([]claim.Lease, *admission) {
 		default:
 			l.idle = r.PollMin
 		}
-		if ctx.Err() != nil {
-			r.giveBack(leases)
-			return nil, nil
-		}
 		return leases, adm
 	}
 	return nil, nil

@@ -67,13 +67,13 @@ type drain struct {
 }
 
 // ErrGaveUp is what Run returns when it could not drain: some jobs in flight were left to their leases.
-var ErrGaveUp = errors.New("relay: gave up draining; jobs in flight come back when their leases end")
+var ErrGaveUp = errors.New("drain: gave up; jobs in flight come back when their leases end")
 
 // New checks the configuration; it connects to nothing.
 func New(c Config) (*Relay, error) {
 	c.setDefaults()
 	if err := c.validate(); err != nil {
-		return nil, fmt.Errorf("relay: %w", err)
+		return nil, fmt.Errorf("configure the relay: %w", err)
 	}
 	checks := maps.Clone(c.CheckAddress)
 	if checks == nil {
@@ -86,7 +86,7 @@ func New(c Config) (*Relay, error) {
 	}
 	router, problems, _ := NewRouter(c.Routes, checks)
 	if len(problems) > 0 {
-		return nil, fmt.Errorf("relay: %w", errors.Join(problems...))
+		return nil, fmt.Errorf("configure the relay: %w", errors.Join(problems...))
 	}
 	r := &Relay{Config: c, router: router, policy: policy{c.RetryBase, c.RetryMax}}
 	r.queue = c.Store.Queue(r.Serves)

@@ -50,7 +50,8 @@ type verdict struct {
 	cause  *destination
 }
 
-// claim takes a batch. It isn't cut short by a shutdown, which would leave what it claimed to its lease.
+// claim takes a batch. It isn't cut short by a shutdown, which would leave what it claimed to its lease: the pass gives it
+// back.
 func (r *Relay) claim(adm *admission) ([]claim.Lease, error) {
 	ctx, cancel := context.WithTimeout(r.drain.work, claimTimeout)
 	defer cancel()
@@ -60,15 +61,6 @@ func (r *Relay) claim(adm *admission) ([]claim.Lease, error) {
 		r.metrics.claimed(leases)
 	}
 	return leases, err
-}
-
-// giveBack releases a batch of which nothing was sent.
-func (r *Relay) giveBack(leases []claim.Lease) {
-	outcomes := make([]claim.Outcome, len(leases))
-	for i := range leases {
-		outcomes[i] = claim.Outcome{Lease: &leases[i], Verdict: claim.Release}
-	}
-	r.settle(nil, outcomes, nil)
 }
 
 // settle writes the outcomes. The batch is held meanwhile; when the database doesn't come back for two leases the jobs
