@@ -201,6 +201,20 @@ func TestPanicInASink(t *testing.T) {
 	e.eventually("all done", func() bool { j := e.jobs("a"); return j["done/1"]+j["done/2"] == 3 }, func() any { return e.jobs("a") })
 }
 
+// B16: a sink that doesn't keep its deadline costs its messages an attempt, not the worker.
+func TestB16SinkThatNeverReturns(t *testing.T) {
+	t.Parallel()
+	deaf := &script{deaf: make(chan struct{})}
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": deaf}, change: func(c *Config, _ *claim.Options) {
+		c.Workers, c.PublishTimeout = 1, 200*time.Millisecond
+	}})
+	e.enqueue("a", 1)
+	e.eventually("the job is back", func() bool { return e.jobs("a")["ready/1"] == 1 }, func() any { return e.jobs("a") })
+	e.eventually("no more calls are made", func() bool { return e.calls["s"].hung.Load() == 1 && !e.Health().Sinks["s"].Up }, func() any { return e.Health() })
+	close(deaf.deaf)
+	e.eventually("done", func() bool { return e.jobs("a")["done/2"] == 1 }, func() any { return e.jobs("a") })
+}
+
 // B26: a drain ends what is in flight and gives back the rest; a drain that can't gives up in time.
 func TestB26Drain(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,7 @@ type script struct {
 	checks  int                                // how often it was asked
 	batches [][]sinks.Message
 	delay   time.Duration
+	deaf    chan struct{} // while open, Publish waits for it whatever its context says
 	hang    chan struct{} // while open, Publish waits for it or for its context
 }
 
@@ -45,6 +46,9 @@ func (s *script) Publish(ctx context.Context, batch []sinks.Message, results []s
 	say, hang := s.say, s.hang
 	s.mu.Unlock()
 	sleep(ctx, s.delay)
+	if s.deaf != nil {
+		<-s.deaf
+	}
 	if hang != nil {
 		select {
 		case <-hang:

@@ -136,22 +136,12 @@ func (r *Relay) deliver(ctx context.Context, name string, ps []parcel) {
 	}
 	results := make([]sinks.Result, len(ps))
 	start := time.Now()
-	r.guarded(ctx, name, batch, results)
+	r.calls[name].publish(ctx, r.Sinks[name], batch, results)
 	r.metrics.published(name, time.Since(start), batch, results)
 	r.learn(name, ps, results)
 	for i, p := range ps {
 		p.attempt.result = results[i]
 	}
-}
-
-// guarded keeps a sink's panic from ending the process: results that it hadn't given stay Unknown.
-func (r *Relay) guarded(ctx context.Context, name string, batch []sinks.Message, results []sinks.Result) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.Log.Error("a sink panicked; messages without a result count as possibly sent", "sink", name, "error", fmt.Sprint(v))
-		}
-	}()
-	r.Sinks[name].Publish(ctx, batch, results)
 }
 
 // learn tells the pauses what the results say of the sink and its addresses. What was accepted comes first: a

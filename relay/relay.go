@@ -52,6 +52,7 @@ type Relay struct {
 	queue   *claim.Queue
 	pauses  *pauses
 	metrics *metrics
+	calls   map[string]*caller // by sink
 
 	database  databaseState
 	listening atomic.Value // string, as in Health
@@ -95,6 +96,10 @@ func New(c Config) (*Relay, error) {
 	r.pauses = newPauses(c.Log, r.check, r.resumed)
 	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)))
 	c.Registerer.MustRegister(newStateCollector(r.Health))
+	r.calls = map[string]*caller{}
+	for name := range c.Sinks {
+		r.calls[name] = &caller{name: name, most: int64(c.Workers), log: c.Log}
+	}
 	r.listening.Store("off")
 	return r, nil
 }

@@ -117,9 +117,9 @@ func TestSecondTermGivesUp(t *testing.T) {
 	p := start(t, db, env)
 	eventually(t, "it is in the middle", func() error { return middle(s) })
 	l.swallow()
-	eventually(t, "all workers hang", func() error {
-		if n := s.statuses()["running"]; n < batchSize {
-			return fmt.Errorf("%d running", n)
+	eventually(t, "a worker hangs with its batch", func() error { // it has had it for two of the lease's sixty seconds
+		if n := value[int](t, db, `SELECT count(*) FROM `+db.Table+` WHERE status = 'running' AND leased_until < now() + interval '58 seconds'`); n < batchSize {
+			return fmt.Errorf("%d running for so long", n)
 		}
 		return nil
 	})
