@@ -168,7 +168,7 @@ func sqsOutlet(t *testing.T, addr string) outlet {
 	endpoint := services.SQS(t)
 	transport := &http.Transport{}
 	cl := sqs.New(sqs.Options{HTTPClient: &http.Client{Transport: transport}, BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
-	q, err := cl.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("e2e-" + name(t)), Attributes: map[string]string{"VisibilityTimeout": "600"}})
+	q, err := cl.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: aws.String("e2e-" + name(t)), Attributes: map[string]string{"VisibilityTimeout": "15"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,13 +181,15 @@ func sqsOutlet(t *testing.T, addr string) outlet {
 		given = "http://" + addr
 	}
 	return outlet{to: "sqs:e2e-" + name(t), settings: settings{"SQS_ENDPOINT": given, "SQS_REGION": "us-east-1"}, read: func(t *testing.T, done func([]seen) bool) []seen {
-		return collect(done, func(context.Context) []seen { return readSQS(cl, q.QueueUrl) })
+		received := map[string]bool{}
+		return collect(done, func(context.Context) []seen { return readSQS(cl, q.QueueUrl, received) })
 	}}
 }
 
-// readSQS receives with eight callers at once. It is patient: messages of a reply that nobody waits for any more are
-// invisible for ten minutes.
-func readSQS(cl *sqs.Client, queue *string) (out []seen) {
+// readSQS receives with eight callers at once. Messages of a reply that is lost on its way come again after the
+// visibility timeout, and so do those whose deletion is lost: received holds the queue's own ids, which tell that from a
+// message that was sent twice.
+func readSQS(cl *sqs.Client, queue *string, received map[string]bool) (out []seen) {
 	ctx, cancel := context.WithTimeout(context.Background(), generous)
 	defer cancel()
 	var mu sync.Mutex
@@ -206,7 +208,10 @@ func readSQS(cl *sqs.Client, queue *string) (out []seen) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, m := range got.Messages {
-				out = append(out, fromSQS(m))
+				if !received[*m.MessageId] {
+					received[*m.MessageId] = true
+					out = append(out, fromSQS(m))
+				}
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -72,10 +73,9 @@ func startBinary(t *testing.T, binary string, db *testdb.DB, s settings) *proces
 	}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	if err := p.launch(out); err != nil {
 		t.Fatal(err)
 	}
-	go func() { _ = p.cmd.Wait(); out.Close(); close(p.ended) }()
 	t.Cleanup(p.cleanUp)
 	eventually(t, "the relay is ready", func() error {
 		select {
@@ -92,6 +92,24 @@ func startBinary(t *testing.T, binary string, db *testdb.DB, s settings) *proces
 	return p
 }
 
+// launch starts the process and waits for its end in a goroutine with a thread of its own: the process dies with the
+// thread that started it, so that none outlives a test binary that is killed.
+func (p *process) launch(out *os.File) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait()
+		}
+		out.Close()
+		close(p.ended)
+	}()
+	return <-started
+}
+
 func (p *process) cleanUp() {
 	_ = p.cmd.Process.Signal(syscall.SIGCONT)
 	if p.t.Failed() {
@@ -105,7 +123,7 @@ func (p *process) cleanUp() {
 	<-p.ended
 	text := p.output()
 	if p.t.Failed() {
-		p.t.Logf("the relay wrote:\n%s", p.tail())
+		p.t.Logf("the relay ended with %v and wrote:\n%s", p.cmd.ProcessState, p.tail())
 	}
 	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
 		p.t.Errorf("the relay raced or panicked:\n%s", text)
