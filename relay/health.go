@@ -47,21 +47,18 @@ func (r *Relay) Health() Health {
 	for name := range r.Sinks {
 		h.Sinks[name] = State{Up: true}
 	}
-	for _, d := range r.router.destinations() {
+	all := r.router.destinations()
+	for _, d := range all {
 		h.Destinations[d.text] = State{Up: true}
-	}
-	sinkOf := map[string]string{}
-	for _, d := range r.router.destinations() {
-		sinkOf[d.text] = d.sink
 	}
 	r.pauses.each(func(at place, o outage) {
 		s := State{Reason: o.reason, Since: o.since.UTC(), Until: o.until.UTC()}
 		if at.address == "" {
 			h.Sinks[at.sink] = s
 		}
-		for name, sink := range sinkOf {
-			if o.names[name] || (at.address == "" && sink == at.sink) {
-				h.Destinations[name] = s
+		for _, d := range all {
+			if o.names[d.text] || (at.address == "" && d.sink == at.sink) {
+				h.Destinations[d.text] = s
 			}
 		}
 	})

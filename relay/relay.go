@@ -149,7 +149,7 @@ func (c *Config) validate() error {
 }
 
 // Serves says whether a route matches the kind.
-func (r *Relay) Serves(kind string) bool { return r.router.find(kind) != nil }
+func (r *Relay) Serves(kind string) bool { return r.router.Serves(kind) }
 
 // Run relays until ctx ends, then drains: it claims nothing more, ends what is in flight and releases the rest within
 // DrainTimeout. abandon, when it ends, cuts the drain short. It returns nil after a clean drain and [ErrGaveUp]
