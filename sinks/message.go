@@ -15,6 +15,7 @@ type Message struct {
 	Attempt int       // from 1
 	Time    time.Time // when the job was enqueued, UTC, microseconds
 	Replay  int64     // id of the copy when an operator replays a job, else 0
+	Ordered bool      // its route keeps the order of keys: see [Sequencer]
 
 	Headers     []Header // the job's own, sorted by name; relay-… names never occur
 	ContentType string   // the header content-type if the job has it, else application/json or application/octet-stream

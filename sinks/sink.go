@@ -27,6 +27,17 @@ type Sink interface {
 	Close(ctx context.Context) error
 }
 
+// Sequencer is a [Sink] that may be given a run of Ordered messages of one kind and key in one call. It promises that
+// the run stays whole: the broker has them in the order of the batch, and once one of them isn't Accepted, none behind it
+// is: those are [Unavailable]. A late copy of an attempt that ended Unknown doesn't land behind what was Accepted since.
+//
+// A sink that isn't one is given an ordered message only when all before it, of its kind and key, were Accepted.
+type Sequencer interface {
+	Sink
+	// KeepsOrder does nothing: to have it is the promise.
+	KeepsOrder()
+}
+
 // Outcome is what became of one message at one destination.
 type Outcome uint8
 
