@@ -31,6 +31,10 @@ type statements struct {
 	deadKinds, deadPage           string
 	deadByID, deadGet             string
 	requeue, discard, exists      string
+	kindRows                      string
+	kindFinished, kindReady       string
+	shareLock, shareSet           string
+	shareClaims                   string
 }
 
 func statementsFor(table string) (statements, error) {
@@ -52,7 +56,8 @@ func statementsFor(table string) (statements, error) {
 		"clean_kinds": &s.cleanKinds, "clean": &s.clean, "figures": &s.figures, "figures_dead": &s.figuresDead,
 		"dead_tuples": &s.deadTuples, "snapshot": &s.snapshot, "dead_kinds": &s.deadKinds, "dead_page": &s.deadPage,
 		"dead_by_id": &s.deadByID, "dead_get": &s.deadGet, "requeue": &s.requeue, "discard": &s.discard,
-		"exists": &s.exists,
+		"exists": &s.exists, "kind_rows": &s.kindRows, "kind_finished": &s.kindFinished, "kind_ready": &s.kindReady,
+		"share_lock": &s.shareLock, "share_set": &s.shareSet, "share_claims": &s.shareClaims,
 	} {
 		text, err := files.ReadFile(name + ".sql")
 		if err != nil {
