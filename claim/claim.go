@@ -1,11 +1,13 @@
 package claim
 
 import (
+	"cmp"
 	"context"
-	"crypto/rand"
+	crand "crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -13,26 +15,48 @@ import (
 )
 
 // Claim takes due jobs for one worker: at most BatchSize rows and BatchBytes bytes, kinds sharing fairly, the larger
-// priority first within a kind, sorted by id. gate is asked once per known pair. No rows and no error: nothing is due
-// as far as the floors tell; the sweep covers the rest. It is one round trip and one short transaction. After an
-// error nothing is claimed, or what was claimed ends with its lease.
+// priority first within a kind, sorted by id. Of a kind that keeps the order of its keys it takes runs: the oldest
+// unfinished jobs of a key without a gap, and nothing of a key whose oldest is held, not due, or behind a closed one.
+//
+// gate is asked once per known pair. No rows and no error: nothing is due as far as the floors tell; the sweep covers
+// the rest. It is one round trip and one short transaction, two where there are kinds of both sorts. After an error
+// nothing is claimed, or what was claimed ends with its lease.
 func (q *Queue) Claim(ctx context.Context, gate func(Pair) Gate) ([]Lease, error) {
 	if err := q.discover(ctx); err != nil {
 		return nil, fmt.Errorf("claim: %w", err)
 	}
+	gates := q.ask(gate)
+	walks := []func(context.Context, map[Pair]Gate) ([]Lease, error){q.claimPairs, q.claimKeys}
+	if rand.IntN(2) == 0 { // neither sort of kinds is always first
+		slices.Reverse(walks)
+	}
+	for _, walk := range walks {
+		leases, err := walk(ctx, gates)
+		if err != nil {
+			return nil, fmt.Errorf("claim: %w", err)
+		}
+		if len(leases) > 0 {
+			slices.SortFunc(leases, func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) })
+			return leases, nil
+		}
+	}
+	return nil, nil
+}
+
+// claimPairs walks the pending index.
+func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, error) {
 	for {
-		p := q.plan(q.ask(gate))
+		p := q.plan(gates)
 		if len(p.branches) == 0 {
 			return nil, nil
 		}
 		taken, err := q.s.take(ctx, p)
 		if err != nil {
-			return nil, fmt.Errorf("claim: %w", err)
+			return nil, err
 		}
 		q.learn(p, taken)
 		// Empty although pairs were left out: they were behind one that had plenty and has no more.
 		if len(taken.leases) > 0 || !p.partial {
-			slices.SortFunc(taken.leases, func(a, b Lease) int { return compareIDs(a.ID, b.ID) })
 			return taken.leases, nil
 		}
 	}
@@ -57,15 +81,21 @@ type taken struct {
 	locked int   // rows that were locked: more than leases when the bytes cut the batch
 }
 
-// take runs the claim. It isn't sent again when the connection breaks: nobody knows whether it took anything.
+// take runs the claim.
 func (s *Store) take(ctx context.Context, p plan) (taken, error) {
+	return s.claim(ctx, s.sql.claim, p.args(), nil)
+}
+
+// claim runs one of the two claims, whose last parameters are the bytes, the lease and the token. It isn't sent again
+// when the connection breaks: nobody knows whether it took anything. looked is called for the rows that aren't jobs.
+func (s *Store) claim(ctx context.Context, sql string, args []any, looked func(pgx.Rows) error) (taken, error) {
 	token, err := newToken()
 	if err != nil {
 		return taken{}, err
 	}
 	var t taken
 	until := time.Now().Add(s.opt.Lease)
-	args := append(p.args(), s.opt.BatchBytes, s.opt.Lease.Microseconds(), token)
+	args = append(args, s.opt.BatchBytes, s.opt.Lease.Microseconds(), token)
 	err = s.transaction(ctx, func(b *pgx.Batch) {
 		b.Queue(s.sql.claimSettings, s.timeout()).QueryRow(func(row pgx.Row) error {
 			var at time.Time
@@ -73,9 +103,9 @@ func (s *Store) take(ctx context.Context, p plan) (taken, error) {
 			t.at = pointAt(at)
 			return err
 		})
-		b.Queue(s.sql.claim, args...).Query(func(rows pgx.Rows) error {
-			t.leases, t.locked = readLeases(rows, token, until)
-			return rows.Err()
+		b.Queue(sql, args...).Query(func(rows pgx.Rows) (err error) {
+			t.leases, t.locked, err = readLeases(rows, token, until, looked)
+			return err
 		})
 	})
 	if err != nil {
@@ -87,7 +117,7 @@ func (s *Store) take(ctx context.Context, p plan) (taken, error) {
 // newToken draws the proof of one claim: 63 random bits are never drawn twice, and ask nothing of the database.
 func newToken() (int64, error) {
 	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
+	if _, err := crand.Read(b[:]); err != nil {
 		return 0, fmt.Errorf("token: %w", err)
 	}
 	token := int64(binary.BigEndian.Uint64(b[:]) >> 1)
@@ -127,6 +157,11 @@ func (q *Queue) learn(p plan, t taken) {
 	for _, b := range p.branches {
 		b.pair.asked = now
 	}
+	q.weigh(bytes)
+}
+
+// weigh learns how large the jobs of each kind are. Called under mu.
+func (q *Queue) weigh(bytes map[string]size) {
 	for k, s := range bytes {
 		if kind := q.kinds[k]; kind != nil {
 			kind.size += (float64(s.bytes)/float64(s.rows) - kind.size) / 2
@@ -150,14 +185,4 @@ func tally(leases []Lease) (got map[Pair]int, last map[Pair]point, bytes map[str
 		bytes[l.Kind] = size{s.rows + 1, s.bytes + l.Size()}
 	}
 	return got, last, bytes
-}
-
-func compareIDs(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -54,7 +55,7 @@ func TestClaimSortsByID(t *testing.T) {
 	db := testdb.New(t)
 	db.Exec(t, `INSERT INTO jobs (kind, payload, run_at, priority) SELECT 'k', '1', now() - random() * interval '1 hour', g % 3 FROM generate_series(1, 300) g`)
 	leases := claim(t, newQueue(t, db, Options{BatchSize: 250}))
-	if !slices.IsSortedFunc(leases, func(a, b Lease) int { return compareIDs(a.ID, b.ID) }) || len(leases) != 250 {
+	if !slices.IsSortedFunc(leases, func(a, b Lease) int { return cmp.Compare(a.ID, b.ID) }) || len(leases) != 250 {
 		t.Errorf("%d leases, not sorted", len(leases))
 	}
 }

@@ -3,6 +3,7 @@ package claim
 import (
 	"math/rand/v2"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -42,15 +43,20 @@ func (q *Queue) plan(gates map[Pair]Gate) plan {
 		}
 	}
 	out := plan{rows: q.s.opt.BatchSize}
-	fair := share(out.rows, len(short)+len(plenty))
-	for _, k := range short {
-		q.add(&out, k, gates, fair)
-	}
-	part := share(out.rows, len(plenty))
-	for _, k := range plenty {
-		q.add(&out, k, gates, part)
-	}
+	q.divide(short, plenty, func(k *kind, most int) { q.add(&out, k, gates, most) })
 	return out
+}
+
+// divide calls add for each kind, in the order in which they are walked, with its part of a batch.
+func (q *Queue) divide(short, plenty []*kind, add func(k *kind, most int)) {
+	fair := share(q.s.opt.BatchSize, len(short)+len(plenty))
+	for _, k := range short {
+		add(k, fair)
+	}
+	part := share(q.s.opt.BatchSize, len(plenty))
+	for _, k := range plenty {
+		add(k, part)
+	}
 }
 
 func share(rows, kinds int) int { return (rows + max(kinds, 1) - 1) / max(kinds, 1) }
@@ -66,7 +72,7 @@ func (q *Queue) rotated() []*kind {
 
 func (k *kind) state(gates map[Pair]Gate) (open, hot bool) {
 	for _, p := range k.pairs {
-		if gates[p.Pair].Open {
+		if gates[p.Pair].Open && !p.resting() {
 			open, hot = true, hot || p.hot
 		}
 	}
@@ -78,7 +84,7 @@ func (q *Queue) add(to *plan, k *kind, gates map[Pair]Gate, most int) {
 	most = min(most, k.fits(q.s.opt.BatchBytes))
 	for i, p := range k.pairs {
 		g := gates[p.Pair]
-		if !g.Open {
+		if !g.Open || p.resting() {
 			continue
 		}
 		n := most
@@ -95,23 +101,29 @@ func (q *Queue) add(to *plan, k *kind, gates map[Pair]Gate, most int) {
 	}
 }
 
+// resting: where jobs with a key are in the way of those without, a walk that found none of these isn't repeated at once.
+func (p *pair) resting() bool { return p.keyless && !p.hot && time.Since(p.asked) < keylessRest }
+
+// keylessRest is how much later a job without a key may be claimed when its kind keeps the order of keys.
+const keylessRest = 100 * time.Millisecond
+
 // fits is how many rows of the kind to lock: a little more than the bytes allow, by the sizes seen.
 func (k *kind) fits(bytes int64) int {
 	return int(min(float64(bytes)/max(k.size, 1)*5/4, 1<<20)) + 1
 }
 
-// args are the statement's parameters $1 to $7.
+// args are the statement's parameters $1 to $8.
 func (p *plan) args() []any {
 	n := len(p.branches)
 	kinds, priorities := make([]string, n), make([]int16, n)
 	at, ids := make([]pgtype.Timestamptz, n), make([]int64, n)
-	most, lacking := make([]int32, n), make([]string, n)
+	most, lacking, keyless := make([]int32, n), make([]string, n), make([]bool, n)
 	for i, b := range p.branches {
 		kinds[i], priorities[i] = b.Kind, b.Priority
 		at[i], ids[i] = b.floor.timestamp(), b.floor.id
-		most[i], lacking[i] = int32(b.most), b.lacking
+		most[i], lacking[i], keyless[i] = int32(b.most), b.lacking, b.keyless
 	}
-	return []any{kinds, priorities, at, ids, most, lacking, int32(p.rows)}
+	return []any{kinds, priorities, at, ids, most, lacking, keyless, int32(p.rows)}
 }
 
 // arrayLiteral writes a text[] as Postgres reads it; "" for an empty one. Arrays of arrays can't differ in length, so

@@ -95,6 +95,17 @@ func explainClaim(t testing.TB, q *Queue, db *testdb.DB, further ...string) expl
 	return explain(t, db, q.s.sql.claimSettings, q.s.sql.claim, args, further...)
 }
 
+// explainKeys explains what the queue's next walk from key to key would be.
+func explainKeys(t testing.TB, q *Queue, db *testdb.DB, further ...string) explained {
+	t.Helper()
+	if err := q.discover(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w := q.planKeys(q.ask(open))
+	args := append(w.args(q.s.opt.BatchSize), q.s.opt.BatchBytes, q.s.opt.Lease.Microseconds(), int64(1))
+	return explain(t, db, q.s.sql.claimSettings, q.s.sql.claimKeys, args, further...)
+}
+
 // Ways to plan, each of which must give the same walk.
 var planModes = map[string][]string{
 	"custom":  nil,

@@ -12,6 +12,7 @@ type Queue struct {
 	s       *Store
 	serves  func(kind string) bool
 	shareOf func(kind string) int
+	orderOf func(kind string) Order
 
 	sweeping sync.Mutex // one sweep at a time; guards what only sweeps use
 	sweeper  sweeper
@@ -31,6 +32,8 @@ type kind struct {
 	share int     // as last read, -1 before
 	size  float64 // bytes of a job, a moving average
 	pairs []*pair // by priority, the largest first
+	order Order
+	keys  keys // with order.Keys
 }
 
 // pair is one (kind, priority) and how far down it was walked.
@@ -43,6 +46,7 @@ type pair struct {
 	asked   time.Time // when a claim last looked
 	seen    time.Time // when the skip scan last found it
 	pinned  bool      // known from the routes: never forgotten
+	keyless bool      // only its jobs without a key are claimed by this walk; the others keep the order of their keys
 	taken   int       // claimed since the last sweep
 	rate    float64   // claimed per second
 	strip   strip
@@ -51,12 +55,19 @@ type pair struct {
 // Queue returns a view of the jobs whose kinds serves accepts. Kinds that it refuses are somebody else's: they are
 // never claimed, reaped or cleaned up. serves must be quick and give one answer per kind.
 func (s *Store) Queue(serves func(kind string) bool) *Queue {
-	return &Queue{s: s, serves: serves, shareOf: func(string) int { return 100 }, kinds: map[string]*kind{}}
+	return &Queue{
+		s: s, serves: serves, kinds: map[string]*kind{},
+		shareOf: func(string) int { return 100 },
+		orderOf: func(string) Order { return Order{} },
+	}
 }
 
 // ShareOf sets which share, 0 to 100, a kind gets in relay_kinds when it has no row yet; 100 without it. Call it before
 // the first claim.
 func (q *Queue) ShareOf(share func(kind string) int) { q.shareOf = share }
+
+// OrderOf says which kinds keep the order of their keys; none without it. Call it before the first claim.
+func (q *Queue) OrderOf(order func(kind string) Order) { q.orderOf = order }
 
 // Expect names kinds that will come: their first job needn't wait until a sweep has found the kind. Call it before the
 // first claim.
@@ -94,8 +105,12 @@ func (k *kind) reset() {
 	}
 }
 
-// lower makes claims look again above to.
+// lower makes claims look again above to. Below the floor of a keyless pair only sweeps look: what has a key lies there
+// in any number, and a claim would walk over all of it.
 func (p *pair) lower(to point) {
+	if p.keyless {
+		return
+	}
 	p.moved++
 	p.floor = lower(p.floor, to)
 }
@@ -110,7 +125,8 @@ func (p *pair) raise(to point, moved int) {
 // rewind lowers a floor that lies ahead of the database's clock: after a failover that may be another one.
 func (p *pair) rewind(horizon point) {
 	if horizon.at+lagMost.Microseconds() < p.floor.at {
-		p.lower(horizon)
+		p.moved++
+		p.floor = horizon
 	}
 }
 
@@ -118,14 +134,18 @@ func (p *pair) rewind(horizon point) {
 func (q *Queue) know(at Pair) *pair {
 	k := q.kinds[at.Kind]
 	if k == nil {
-		k = &kind{name: at.Kind, share: -1, size: assumedSize}
+		k = &kind{name: at.Kind, share: -1, size: assumedSize, order: q.orderOf(at.Kind)}
 		q.kinds[at.Kind] = k
 		i, _ := slices.BinarySearchFunc(q.list, at.Kind, func(k *kind, name string) int { return cmp.Compare(k.name, name) })
 		q.list = slices.Insert(q.list, i, k)
 	}
 	i, found := slices.BinarySearchFunc(k.pairs, at.Priority, func(p *pair, priority int16) int { return cmp.Compare(priority, p.Priority) })
 	if !found {
-		k.pairs = slices.Insert(k.pairs, i, &pair{Pair: at, floor: bottom, strip: strip{within: bottom}})
+		p := &pair{Pair: at, floor: bottom, strip: strip{within: bottom}, keyless: k.order.Keys}
+		if p.keyless {
+			p.floor = pointAt(time.Now()).back(lagMost)
+		}
+		k.pairs = slices.Insert(k.pairs, i, p)
 	}
 	return k.pairs[i]
 }

@@ -25,11 +25,17 @@ type reader struct {
 }
 
 // readLeases reads all rows, and how many rows the claim locked. A row that can't be decoded is returned with the
-// reason in Fault: it must not stop the others.
-func readLeases(rows pgx.Rows, token int64, until time.Time) (leases []Lease, locked int) {
+// reason in Fault: it must not stop the others. Rows without an id aren't jobs: looked reads them.
+func readLeases(rows pgx.Rows, token int64, until time.Time, looked func(pgx.Rows) error) (leases []Lease, locked int, err error) {
 	r := reader{kinds: map[string]string{}}
 	for rows.Next() {
 		r.row, r.fault = rows.RawValues(), nil
+		if r.row[0] == nil {
+			if err := looked(rows); err != nil {
+				return nil, 0, err
+			}
+			continue
+		}
 		if leases == nil {
 			r.types, r.fields = rows.Conn().TypeMap(), rows.FieldDescriptions()
 			locked = int(r.int(14))
@@ -39,7 +45,7 @@ func readLeases(rows pgx.Rows, token int64, until time.Time) (leases []Lease, lo
 		l.Token, l.Until, l.Fault = token, until, r.fault
 		leases = append(leases, l)
 	}
-	return leases, locked
+	return leases, locked, rows.Err()
 }
 
 // lease decodes the columns in the order of claim.sql.

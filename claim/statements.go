@@ -20,7 +20,7 @@ type statements struct {
 	table string // quoted
 
 	claimSettings, settleSettings string
-	claim, extend                 string
+	claim, claimKeys, extend      string
 	done, doneDelete              string
 	retry, dead, release          string
 	pairs, kinds, register        string
@@ -50,7 +50,7 @@ func statementsFor(table string) (statements, error) {
 	)
 	s := statements{table: at.quoted(at.table)}
 	for name, to := range map[string]*string{
-		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "extend": &s.extend,
+		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "claim_keys": &s.claimKeys, "extend": &s.extend,
 		"done": &s.done, "done_delete": &s.doneDelete, "retry": &s.retry, "dead": &s.dead, "release": &s.release,
 		"pairs": &s.pairs, "kinds": &s.kinds, "register": &s.register, "sweep": &s.sweep, "reap": &s.reap,
 		"clean_kinds": &s.cleanKinds, "clean": &s.clean, "figures": &s.figures, "figures_dead": &s.figuresDead,

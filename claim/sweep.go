@@ -52,6 +52,7 @@ type slice struct {
 	rows, due   int
 	last, dueAt point
 	expired     []int64
+	ids         []int64 // of the due ones, where a floor can't lead to them
 }
 
 // Sweep does one slice of the work that claims leave out: it looks for new pairs, for due jobs below the floors, and
@@ -181,25 +182,25 @@ func (q *Queue) cut(pairs []*pair) (cuts []*slice) {
 // look reads what lies in the slices.
 func (s *Store) look(ctx context.Context, cuts []*slice) error {
 	n := len(cuts)
-	kinds, priorities, lacking := make([]string, n), make([]int16, n), make([]string, n)
+	kinds, priorities, lacking, keyless := make([]string, n), make([]int16, n), make([]string, n), make([]bool, n)
 	fromAt, toAt := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
 	fromID, toID := make([]int64, n), make([]int64, n)
 	for i, c := range cuts {
-		kinds[i], priorities[i], lacking[i] = c.Kind, c.Priority, c.lacking
+		kinds[i], priorities[i], lacking[i], keyless[i] = c.Kind, c.Priority, c.lacking, c.keyless
 		fromAt[i], fromID[i], toAt[i], toID[i] = c.from.timestamp(), c.from.id, c.to.timestamp(), c.to.id
 	}
-	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, int32(sliceRows)}
+	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, keyless, int32(sliceRows)}
 	return s.read(ctx, s.sql.sweep, args, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var ord int
 			var c slice
 			var last *int64
 			var lastAt, dueAt pgtype.Timestamptz
-			if err := rows.Scan(&ord, &c.rows, &lastAt, &last, &c.due, &dueAt, &c.expired); err != nil {
+			if err := rows.Scan(&ord, &c.rows, &lastAt, &last, &c.due, &dueAt, &c.expired, &c.ids); err != nil {
 				return err
 			}
 			to := cuts[ord-1]
-			to.rows, to.due, to.expired, to.dueAt = c.rows, c.due, c.expired, pointOf(dueAt, bottom.id)
+			to.rows, to.due, to.expired, to.ids, to.dueAt = c.rows, c.due, c.expired, c.ids, pointOf(dueAt, bottom.id)
 			if last != nil {
 				to.last = pointOf(lastAt, *last)
 			}
@@ -215,6 +216,10 @@ func (q *Queue) found(cuts []*slice, took time.Duration) (due int) {
 	for _, c := range cuts {
 		c.strip.suspect = len(cuts) > 1 && took > sliceHeavy
 		c.strip.passed(c.rows, c.last, took/time.Duration(len(cuts)))
+		if c.keyless {
+			due += q.kinds[c.Kind].keys.wait(c.ids, 4*q.s.opt.BatchSize)
+			continue
+		}
 		if c.due > 0 && c.dueAt.less(c.floor) {
 			c.lower(c.dueAt)
 			due += c.due

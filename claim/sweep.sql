@@ -3,11 +3,15 @@
 -- Conditions on status stand outside the walk, so no other index fits. Kinds with a share of 0 are looked at too: their
 -- leases may still run out.
 --
+-- Where a kind keeps the order of its keys only jobs without a key count as due, and their ids are returned: no floor
+-- could lead a claim to them that wouldn't lead it past all the others.
+--
 -- a slice each: $1 kind, $2 priority, $3 and $4 above this (run_at, id), $5 and $6 up to this one, $7 open destinations
--- as an array literal or ''   $8 most entries of a slice
-SELECT p.ord::integer, s.n::integer, s.last_at, s.last_id, s.due::integer, s.due_at, s.expired
-FROM unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::text[])
-       WITH ORDINALITY AS p (kind, priority, from_at, from_id, to_at, to_id, lacking, ord)
+-- as an array literal or '', $8 only jobs without a key   $9 most entries of a slice
+SELECT p.ord::integer, s.n::integer, s.last_at, s.last_id, s.due::integer, s.due_at, s.expired, s.keyless
+FROM unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::text[],
+            $8::boolean[])
+       WITH ORDINALITY AS p (kind, priority, from_at, from_id, to_at, to_id, lacking, keyless, ord)
 CROSS JOIN LATERAL (
     SELECT coalesce((SELECT share FROM :relay_kinds WHERE kind = p.kind), 0) AS share OFFSET 0
 ) AS k
@@ -17,10 +21,12 @@ CROSS JOIN LATERAL (
            (array_agg(e.id ORDER BY e.run_at DESC, e.id DESC))[1] AS last_id,
            count(*) FILTER (WHERE e.due) AS due,
            min(e.run_at) FILTER (WHERE e.due) AS due_at,
-           array_agg(e.id) FILTER (WHERE e.expired) AS expired
+           array_agg(e.id) FILTER (WHERE e.expired) AS expired,
+           array_agg(e.id) FILTER (WHERE e.due AND p.keyless) AS keyless
     FROM (
         SELECT j.id, j.run_at,
                j.status = 'ready' AND j.run_at <= statement_timestamp() AND k.share > 0
+                 AND NOT (p.keyless AND j.key IS NOT NULL)
                  AND (k.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
                  AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[]) AS due,
                j.status = 'running' AND j.lease_token IS NOT NULL
@@ -32,7 +38,7 @@ CROSS JOIN LATERAL (
           AND (j.run_at, j.id) > (p.from_at, p.from_id)
           AND (j.run_at, j.id) <= (p.to_at, p.to_id)
         ORDER BY j.run_at, j.id
-        LIMIT $8::integer
+        LIMIT $9::integer
     ) AS e
 ) AS s
 ORDER BY p.ord
