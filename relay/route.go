@@ -26,6 +26,7 @@ type route struct {
 	match pattern
 	to    []*destination
 	share int
+	says  bool // the share is the route's own, not the default
 	lane  *lane
 }
 
@@ -90,7 +91,7 @@ func compileRoute(given Route, checkAddress map[string]func(string) error) (*rou
 		}
 	}
 	if given.Share != nil {
-		if c.share = *given.Share; c.share < 0 || c.share > 100 {
+		if c.share, c.says = *given.Share, true; c.share < 0 || c.share > 100 {
 			errs = append(errs, fmt.Errorf("share: %d is not between 0 and 100", c.share))
 		}
 	}
@@ -174,6 +175,14 @@ func (r *Router) share(kind string) int {
 		return c.share
 	}
 	return 0
+}
+
+// Share returns what the route of a kind says of its share; false when it says nothing, or there is no route.
+func (r *Router) Share(kind string) (percent int, says bool) {
+	if c := r.find(kind); c != nil {
+		return c.share, c.says
+	}
+	return 0, false
 }
 
 // exactKinds lists the kinds that routes name without a star.
