@@ -122,6 +122,7 @@ func (v *service) relayUntil(ctx, abandon context.Context) error {
 	v.log.Info("relaying", "source", v.Source, "table", v.Table)
 
 	statsCtx, stopStats := context.WithCancel(ctx)
+	v.work.Go(func() { v.warnShares(statsCtx, figures) })
 	v.work.Go(func() { stats.Run(statsCtx) })
 	err = r.Run(ctx, abandon)
 	stopStats()

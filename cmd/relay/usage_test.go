@@ -18,7 +18,15 @@ func TestBadCommandLines(t *testing.T) {
 	for _, test := range []struct{ line, says string }{
 		{"", "wants a command"},
 		{"frobnicate", `unknown command "frobnicate"`},
-		{"kinds set a 101", `unknown command "kinds"`},
+		{"kinds", "wants a command"},
+		{"kinds list a", `"a"`},
+		{"kinds set a", "arg"},
+		{"kinds set a 101", `SHARE "101": must be a whole number from 0 to 100`},
+		{"kinds set a x", `SHARE "x"`},
+		{"kinds set a -1", `SHARE "-1"`},
+		{"kinds set a 2.5", `SHARE "2.5"`},
+		{"kinds set order.* 25", `KIND "order.*": must be one kind`},
+		{"kinds set " + strings.Repeat("k", 256) + " 25", "1 to 255 bytes"},
 		{"run --no-such-flag", "unknown flag: --no-such-flag"},
 		{"run twice", `"twice"`},
 		{"migrate", "wants a command"},
@@ -129,7 +137,7 @@ func TestCheckReportsBadSettings(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
-	has(t, "help", must(t, exitDone, nil, "--help").out, "run", "demo", "migrate", "enqueue", "status", "check", "dead", "health", "completion")
+	has(t, "help", must(t, exitDone, nil, "--help").out, "run", "demo", "migrate", "enqueue", "status", "check", "dead", "kinds", "health", "completion")
 	has(t, "help of a command", must(t, exitDone, nil, "dead", "requeue", "--help").out, "--dry-run", "--kind")
 	has(t, "completion", must(t, exitDone, nil, "completion", "bash").out, "complete")
 	has(t, "version", must(t, exitDone, nil, "version").out, "relay ")
