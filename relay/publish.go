@@ -15,19 +15,39 @@ import (
 // delivery is a job in hand and what became of it at each destination that lacks it.
 type delivery struct {
 	lease    *claim.Lease
+	route    *route
+	run      *keyRun // nil when no order is kept
 	attempts []attempt
 	messages []sinks.Message // by attempt
 }
 
-// publish sends a batch and returns what every destination said of every job. Jobs marked alone go one by one, after
-// the others. What wasn't sent because the relay stops, a destination is away or the lease ends is Unavailable.
+// publish sends a batch and returns what every destination said of every job. Where the order of keys is kept it goes
+// in steps: the first takes all jobs that are free and the beginning of each run. What wasn't sent because the relay
+// stops, a destination is away, the lease ends or an older job of its key failed is Unavailable.
 func (r *Relay) publish(ctx context.Context, adm *admission, h *hold, leases []claim.Lease) []*delivery {
 	batch := make([]*delivery, len(leases))
-	together := make([]*delivery, 0, len(leases))
-	var alone []*delivery
 	for i := range leases {
-		d := r.address(&leases[i])
-		batch[i] = d
+		batch[i] = r.address(&leases[i])
+	}
+	for runs, step := runs(batch); ; step = nil {
+		for _, n := range runs {
+			step = append(step, n.step()...)
+		}
+		if len(step) == 0 {
+			return batch
+		}
+		r.sendApart(ctx, adm, h, step)
+		for _, n := range runs {
+			n.check()
+		}
+	}
+}
+
+// sendApart sends jobs together, but for those marked alone: these go one by one, after the others.
+func (r *Relay) sendApart(ctx context.Context, adm *admission, h *hold, jobs []*delivery) {
+	together := make([]*delivery, 0, len(jobs))
+	var alone []*delivery
+	for _, d := range jobs {
 		if d.lease.Alone {
 			alone = append(alone, d)
 		} else {
@@ -38,7 +58,6 @@ func (r *Relay) publish(ctx context.Context, adm *admission, h *hold, leases []c
 	for i := range alone {
 		r.send(ctx, adm, h, alone[i:i+1])
 	}
-	return batch
 }
 
 // address makes the messages of a job: one for each destination that has not accepted it yet. A job that can't be a
@@ -49,7 +68,9 @@ func (r *Relay) address(l *claim.Lease) *delivery {
 	if route == nil {
 		return d
 	}
+	d.route = route
 	common, err := message(r.Source, l)
+	common.Ordered = route.order.keys && l.Key != nil
 	if l.Fault != nil {
 		err = l.Fault
 	}
@@ -99,24 +120,18 @@ func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*deliv
 	}
 	parcels := map[string][]parcel{}
 	for _, d := range jobs {
+		if d.run != nil && d.run.held {
+			d.leave(errBehind)
+			continue
+		}
 		lost := h.isLost(d.lease.ID)
 		for i := range d.attempts {
 			a := &d.attempts[i]
-			if lost || a.result.Outcome == sinks.Rejected {
-				continue
+			if !lost && a.sendable(adm, d.messages[i].Address, ends) {
+				parcels[a.to.sink] = append(parcels[a.to.sink], parcel{a, d.messages[i]})
+			} else if d.run != nil {
+				d.run.held = true
 			}
-			if !time.Now().Before(ends) {
-				a.result.Err = errors.New("its lease ended before it was sent")
-				continue
-			}
-			if wait, reason, ok := adm.admit(a.to.sink, d.messages[i].Address); !ok {
-				a.result.Err = fmt.Errorf("paused: %s", reason)
-				if !a.to.address.fixed() && adm.pauses.open(place{a.to.sink, ""}) {
-					a.wait = jitter(wait)
-				}
-				continue
-			}
-			parcels[a.to.sink] = append(parcels[a.to.sink], parcel{a, d.messages[i]})
 		}
 	}
 	sending, cancel := context.WithDeadline(r.drain.send, earlier(time.Now().Add(r.PublishTimeout), ends))
@@ -126,6 +141,25 @@ func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*deliv
 		all.Go(func() { r.deliver(sending, name, ps) })
 	}
 	all.Wait()
+}
+
+// sendable says whether the message may go out now, and notes why not.
+func (a *attempt) sendable(adm *admission, address string, ends time.Time) bool {
+	if a.result.Outcome == sinks.Rejected {
+		return false
+	}
+	if !time.Now().Before(ends) {
+		a.result.Err = errors.New("its lease ended before it was sent")
+		return false
+	}
+	wait, reason, ok := adm.admit(a.to.sink, address)
+	if !ok {
+		a.result.Err = fmt.Errorf("paused: %s", reason)
+		if !a.to.address.fixed() && adm.pauses.open(place{a.to.sink, ""}) {
+			a.wait = jitter(wait)
+		}
+	}
+	return ok
 }
 
 // deliver publishes to one sink and takes its word.

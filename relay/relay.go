@@ -89,9 +89,11 @@ func New(c Config) (*Relay, error) {
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("configure the relay: %w", errors.Join(problems...))
 	}
+	router.sequence(c.Sinks)
 	r := &Relay{Config: c, router: router, policy: policy{c.RetryBase, c.RetryMax}}
 	r.queue = c.Store.Queue(r.Serves)
 	r.queue.ShareOf(router.share)
+	r.queue.OrderOf(router.orderOf)
 	r.queue.Expect(router.exactKinds()...)
 	r.pauses = newPauses(c.Log, r.check, r.resumed)
 	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)))

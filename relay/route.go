@@ -10,7 +10,8 @@ import (
 type Route struct {
 	Kind  string   // exact, or with * for any run of characters, dots too; \* is a star
 	To    []string // destinations sink:address; the address may hold {kind}, {key}, {header.NAME}; {{ is a brace
-	Order string   // "", "none", or "key"
+	Order string   // "key": the jobs of a kind and key one after the other; "" or "none": as they come
+	Dead  string   // with Order "key", what a dead job does to its key: "close" (default) holds it, "skip" lets it go on
 	Share *int     // percentage of the keys that the relay owns, written when a kind is first seen; default 100
 }
 
@@ -27,6 +28,7 @@ type route struct {
 	to    []*destination
 	share int
 	says  bool // the share is the route's own, not the default
+	order order
 	lane  *lane
 }
 
@@ -90,17 +92,11 @@ func compileRoute(given Route, checkAddress map[string]func(string) error) (*rou
 			c.to = append(c.to, d)
 		}
 	}
+	errs = append(errs, c.keepOrder(given)...)
 	if given.Share != nil {
 		if c.share, c.says = *given.Share, true; c.share < 0 || c.share > 100 {
 			errs = append(errs, fmt.Errorf("share: %d is not between 0 and 100", c.share))
 		}
-	}
-	switch given.Order {
-	case "", "none":
-	case "key":
-		errs = append(errs, fmt.Errorf("order: this version can't keep the order of keys yet; only none is allowed"))
-	default:
-		errs = append(errs, fmt.Errorf("order: %q is neither none nor key", given.Order))
 	}
 	return c, errs
 }

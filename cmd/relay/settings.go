@@ -44,7 +44,7 @@ func read(env config.Environ, need config.Need) (*settings, config.Problems, []s
 	found := s.decodeSinks(env, &warnings)
 	problems = append(problems, found...)
 	for _, r := range cfg.Routes {
-		s.routes = append(s.routes, relay.Route{Kind: r.Kind, To: r.To, Order: r.Order, Share: r.Share})
+		s.routes = append(s.routes, relay.Route{Kind: r.Kind, To: r.To, Order: r.Order, Dead: r.Dead, Share: r.Share})
 	}
 	if len(s.routes) > 0 && !slices.ContainsFunc(problems, aboutRoutes) {
 		problems = append(problems, s.compileRoutes(env, &warnings)...)
