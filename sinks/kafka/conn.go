@@ -11,6 +11,7 @@ import (
 	"net"
 	"time"
 
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 )
 
@@ -135,6 +136,9 @@ func (c *conn) request(ctx context.Context, msg protocol.Message) (protocol.Mess
 
 // ask sends one of kafka-go's messages and returns the frame of the reply.
 func (c *conn) ask(ctx context.Context, msg protocol.Message) ([]byte, error) {
+	if _, known := c.versions[msg.ApiKey()]; !known && c.versions != nil {
+		return nil, fmt.Errorf("%w: the broker has no API of that kind: %v", kafkago.UnsupportedVersion, msg.ApiKey())
+	}
 	var frame bytes.Buffer
 	correlation := c.next()
 	if err := protocol.WriteRequest(&frame, c.version(msg.ApiKey()), correlation, clientID, msg); err != nil {
