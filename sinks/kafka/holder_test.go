@@ -20,7 +20,8 @@ type holder struct {
 	target, addr string
 
 	mu       sync.Mutex
-	holding  func() bool // asked for each produce request: keep this one?
+	holding  func() bool   // asked for each produce request: keep this one?
+	recode   kafkago.Error // for the answer to the next produce request, in place of success; 0: none
 	held     [][]byte
 	listener net.Listener
 	conns    []net.Conn
@@ -67,23 +68,57 @@ func (h *holder) serve(client net.Conn) {
 	h.mu.Lock()
 	h.conns = append(h.conns, client, broker)
 	h.mu.Unlock()
+	asked := make(chan bool, 1) // whether the answer that comes is to a produce request
 	h.all.Go(func() {
-		_, _ = io.Copy(client, broker)
-		client.Close()
+		defer client.Close()
+		for produce := range asked {
+			reply, err := readFrame(broker)
+			if err != nil {
+				return
+			}
+			if produce {
+				h.alter(reply)
+			}
+			if _, err := client.Write(reply); err != nil {
+				return
+			}
+		}
 	})
+	defer close(asked)
 	in := bufio.NewReader(client)
 	for {
 		frame, err := readFrame(in)
 		if err != nil {
 			return
 		}
-		if binary.BigEndian.Uint16(frame[4:]) == produceKey && h.keep(frame) {
+		produce := binary.BigEndian.Uint16(frame[4:]) == produceKey
+		if produce && h.keep(frame) {
 			continue
 		}
 		if _, err := broker.Write(frame); err != nil {
 			return
 		}
+		asked <- produce
 	}
+}
+
+// alter puts another code into an answer about one partition of one topic.
+func (h *holder) alter(reply []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.recode == 0 {
+		return
+	}
+	name := int(binary.BigEndian.Uint16(reply[12:]))
+	binary.BigEndian.PutUint16(reply[14+name+4+4:], uint16(h.recode))
+	h.recode = 0
+}
+
+// answerWith has the broker say something else of the next batch, which it has taken.
+func (h *holder) answerWith(code kafkago.Error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.recode = code
 }
 
 // readFrame reads a request or a reply, its size included.

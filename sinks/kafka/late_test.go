@@ -101,6 +101,63 @@ func TestLateAttemptManyTimes(t *testing.T) {
 	wantLog(t, broker, topic, 0, 5, 1, 2, 3, 4)
 }
 
+// TestLeaderStepsDown after it has appended a batch, while it waits for its replicas, which have the batch as well: it says
+// that it isn't the leader. Sent to the next leader, the batch is known again.
+func TestLeaderStepsDown(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	for name, c := range map[string]struct {
+		order bool
+		log   []int
+	}{"ordered": {true, []int{0, 1, 2, 3}}, "order doesn't count": {false, []int{0, 1, 2, 1, 2, 3}}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHolder(t)
+			topic := newTopic(t, broker, 1)
+			s := open(t, h.addr)
+			batch := ordered(topic, 4)
+			for i := range batch {
+				batch[i].Ordered = c.order
+			}
+			accepted(t, publish(t, s, batch[:1]))
+			h.answerWith(kafkago.NotLeaderForPartition)
+			accepted(t, publish(t, s, batch[1:3]))
+			accepted(t, publish(t, s, batch[3:]))
+			wantLog(t, broker, topic, c.log...)
+		})
+	}
+}
+
+// TestDuplicateIsAccepted: the broker says that it has this very batch.
+func TestDuplicateIsAccepted(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	h := newHolder(t)
+	topic := newTopic(t, broker, 1)
+	s := open(t, h.addr)
+	batch := ordered(topic, 3)
+	h.answerWith(kafkago.DuplicateSequenceNumber)
+	accepted(t, publish(t, s, batch[:2]))
+	accepted(t, publish(t, s, batch[2:]))
+	wantLog(t, broker, topic, 0, 1, 2)
+}
+
+// TestLostAnswerThenAnother: what was appended without a word must not be taken for the message that comes next, when
+// the first one is given up.
+func TestLostAnswerThenAnother(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	h := newHolder(t)
+	topic := newTopic(t, broker, 1)
+	s := open(t, h.addr)
+	batch := ordered(topic, 3)
+	accepted(t, publish(t, s, batch[:1]))
+	h.answerWith(kafkago.RequestTimedOut)
+	wantAll(t, publish(t, s, batch[1:2]), sinks.Unknown, sinks.ScopeAddress)
+	accepted(t, publish(t, s, batch[2:]))
+	wantLog(t, broker, topic, 0, 1, 2)
+}
+
 // TestLostAnswer: the broker has the message and its word gets lost. Tried again, alone as a relay does, it is known again.
 func TestLostAnswer(t *testing.T) {
 	t.Parallel()

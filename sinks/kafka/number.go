@@ -109,7 +109,7 @@ func (p *publication) withhold(q *queue, err error) {
 	switch {
 	case errors.Is(err, errNoTurn):
 		r.Scope = sinks.ScopeMessage
-	case errors.As(err, &refused):
+	case errors.As(err, &refused), errors.Is(err, errNoAPI):
 		r.Scope = sinks.ScopeAddress
 	}
 	q.filter(func(i int) bool {
