@@ -20,8 +20,8 @@ type holder struct {
 	target, addr string
 
 	mu       sync.Mutex
-	holding  func() bool   // asked for each produce request: keep this one?
-	recode   kafkago.Error // for the answer to the next produce request, in place of success; 0: none
+	holding  func() bool     // asked for each produce request: keep this one?
+	recode   []kafkago.Error // for the answers to the next produce requests, in place of success
 	held     [][]byte
 	listener net.Listener
 	conns    []net.Conn
@@ -106,19 +106,19 @@ func (h *holder) serve(client net.Conn) {
 func (h *holder) alter(reply []byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.recode == 0 {
+	if len(h.recode) == 0 {
 		return
 	}
 	name := int(binary.BigEndian.Uint16(reply[12:]))
-	binary.BigEndian.PutUint16(reply[14+name+4+4:], uint16(h.recode))
-	h.recode = 0
+	binary.BigEndian.PutUint16(reply[14+name+4+4:], uint16(h.recode[0]))
+	h.recode = h.recode[1:]
 }
 
-// answerWith has the broker say something else of the next batch, which it has taken.
-func (h *holder) answerWith(code kafkago.Error) {
+// answerWith has the broker say something else of the next batches, which it has taken.
+func (h *holder) answerWith(codes ...kafkago.Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.recode = code
+	h.recode = codes
 }
 
 // readFrame reads a request or a reply, its size included.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kadm"
 
 	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/sinks"
@@ -124,6 +125,86 @@ func TestLeaderStepsDown(t *testing.T) {
 			accepted(t, publish(t, s, batch[1:3]))
 			accepted(t, publish(t, s, batch[3:]))
 			wantLog(t, broker, topic, c.log...)
+		})
+	}
+}
+
+// TestNoLeaderThenAnother: both leaders that were asked step down with the batch in their logs. It must not be taken for
+// the batch of another key that comes next.
+func TestNoLeaderThenAnother(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	h := newHolder(t)
+	topic := newTopic(t, broker, 1)
+	s := open(t, h.addr)
+	batch := twoKeys(topic, 3)
+	accepted(t, publish(t, s, batch[:1]))
+	h.answerWith(kafkago.NotLeaderForPartition, kafkago.NotLeaderForPartition)
+	wantAll(t, publish(t, s, batch[1:2]), sinks.Unavailable, sinks.ScopeAddress)
+	accepted(t, publish(t, s, batch[2:]))
+	accepted(t, publish(t, s, batch[1:2]))
+	wantLog(t, broker, topic, 0, 1, 2)
+}
+
+// TestSeveralInDoubt: keys whose attempts without a word were made with several sequences come together. All of the
+// attempts that arrive late are refused.
+func TestSeveralInDoubt(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	h := newHolder(t)
+	topic := newTopic(t, broker, 1)
+	s := open(t, h.addr)
+	batch := ordered(topic, 9)
+	for i := range batch {
+		key := []string{"a", "b", "c"}[i%3]
+		batch[i].Key = &key
+	}
+	for i := range 3 {
+		h.hold(1)
+		wantAll(t, publishIn(t, s, batch[i:i+1], time.Second), sinks.Unknown, sinks.ScopeSink)
+	}
+	accepted(t, publish(t, s, batch[:6]))
+	accepted(t, publish(t, s, batch[6:]))
+	if codes := h.letThrough(t, topic); len(codes) != 3 || slices.Contains(codes, 0) {
+		t.Errorf("the broker says %v of the late attempts", codes)
+	}
+	var keys [3][]int
+	for _, id := range ids(read(t, broker, topic, 9)) {
+		n := number(id)
+		keys[n%3] = append(keys[n%3], n)
+	}
+	for key, got := range keys {
+		if want := []int{key, key + 3, key + 6}; !slices.Equal(got, want) {
+			t.Errorf("key %d has %v, want %v", key, got, want)
+		}
+	}
+}
+
+// TestTopicIsMadeAnew: a partition that has lost what it knew of the producer takes messages again, at once or soon.
+func TestTopicIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	for name, addr := range map[string]func(*testing.T) string{
+		"real": func(t *testing.T) string { return services.Kafka(t) },
+		"fake": func(t *testing.T) string { return fake(t, 1).ListenAddrs()[0] },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			broker := addr(t)
+			topic := newTopic(t, broker, 1)
+			s := open(t, broker)
+			batch := ordered(topic, 5)
+			accepted(t, publish(t, s, batch[:3]))
+			adm := kadm.NewClient(client(t, broker))
+			if _, err := adm.DeleteTopic(t.Context(), topic); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "the topic is made anew", func() bool {
+				_, err := adm.CreateTopic(t.Context(), 1, 1, nil, topic)
+				return err == nil
+			})
+			until(t, "it takes messages", func() bool { return publish(t, s, batch[3:4])[0].Outcome == sinks.Accepted })
+			accepted(t, publish(t, s, batch[4:]))
+			wantLog(t, broker, topic, 3, 4)
 		})
 	}
 }
