@@ -93,7 +93,7 @@ func TestOrderSurvives(t *testing.T) {
 	h := newHolder(t)
 	topic := newTopic(t, broker, 1)
 	s := open(t, h.addr)
-	const keys, each, workers = 12, 40, 4
+	const keys, each, workers, timeout = 12, 40, 4, 300 * time.Millisecond
 	work := newBacklog(topic, keys, each)
 	h.holdIf(func() bool {
 		if rand.IntN(8) == 0 {
@@ -110,10 +110,8 @@ func TestOrderSurvives(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					continue
 				}
-				work.settle(t, batch, publishIn(t, s, batch, 400*time.Millisecond))
-				if rand.IntN(4) == 0 {
-					h.letThrough(t, topic)
-				}
+				work.settle(t, batch, publishIn(t, s, batch, timeout))
+				h.letThrough(t, topic, timeout+time.Duration(rand.IntN(500))*time.Millisecond)
 			}
 		})
 	}
@@ -121,7 +119,7 @@ func TestOrderSurvives(t *testing.T) {
 	if !work.done() {
 		t.Fatalf("%d messages are left", work.left)
 	}
-	h.letThrough(t, topic)
+	h.letThrough(t, topic, 0)
 	wantOrder(t, readAll(t, broker, topic, keys*each), keys, each)
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -22,10 +23,15 @@ type holder struct {
 	mu       sync.Mutex
 	holding  func() bool     // asked for each produce request: keep this one?
 	recode   []kafkago.Error // for the answers to the next produce requests, in place of success
-	held     [][]byte
+	held     []heldFrame
 	listener net.Listener
 	conns    []net.Conn
 	all      sync.WaitGroup
+}
+
+type heldFrame struct {
+	bytes []byte
+	since time.Time
 }
 
 // newHolder puts one before the real broker.
@@ -138,7 +144,7 @@ func (h *holder) keep(frame []byte) bool {
 	if h.holding == nil || !h.holding() {
 		return false
 	}
-	h.held = append(h.held, frame)
+	h.held = append(h.held, heldFrame{frame, time.Now()})
 	return true
 }
 
@@ -153,15 +159,20 @@ func (h *holder) holdIf(f func() bool) {
 	h.holding = f
 }
 
-// letThrough sends what was held, and returns what the broker says of partition 0 of the topic.
-func (h *holder) letThrough(t *testing.T, topic string) []kafkago.Error {
+// letThrough sends what was held for so long, and returns what the broker says of partition 0 of the topic.
+func (h *holder) letThrough(t *testing.T, topic string, older time.Duration) []kafkago.Error {
 	t.Helper()
 	h.mu.Lock()
-	held := h.held
-	h.held = nil
+	n := slices.IndexFunc(h.held, func(f heldFrame) bool { return time.Since(f.since) < older })
+	if n < 0 {
+		n = len(h.held)
+	}
+	held := h.held[:n]
+	h.held = h.held[n:]
 	h.mu.Unlock()
 	var codes []kafkago.Error
-	for _, frame := range held {
+	for _, f := range held {
+		frame := f.bytes
 		c, err := net.Dial("tcp", h.target)
 		if err != nil {
 			t.Fatal(err)

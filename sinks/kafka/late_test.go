@@ -71,7 +71,7 @@ func TestLateAttempt(t *testing.T) {
 				batch[i].Attempt++
 				accepted(t, publish(t, s, batch[i:i+1]))
 			}
-			if codes := h.letThrough(t, topic); len(codes) != 1 || codes[0] != c.code {
+			if codes := h.letThrough(t, topic, 0); len(codes) != 1 || codes[0] != c.code {
 				t.Errorf("the broker says %v of the late attempt, want %d", codes, int(c.code))
 			}
 			wantLog(t, broker, topic, c.log...)
@@ -96,7 +96,7 @@ func TestLateAttemptManyTimes(t *testing.T) {
 	}
 	accepted(t, publish(t, s, batch[5:]))
 	accepted(t, publish(t, s, batch[1:5]))
-	if codes := h.letThrough(t, topic); slices.Contains(codes[:2], 0) {
+	if codes := h.letThrough(t, topic, 0); slices.Contains(codes[:2], 0) {
 		t.Errorf("the broker says %v of the late attempts", codes)
 	}
 	wantLog(t, broker, topic, 0, 5, 1, 2, 3, 4)
@@ -165,7 +165,7 @@ func TestSeveralInDoubt(t *testing.T) {
 	}
 	accepted(t, publish(t, s, batch[:6]))
 	accepted(t, publish(t, s, batch[6:]))
-	if codes := h.letThrough(t, topic); len(codes) != 3 || slices.Contains(codes, 0) {
+	if codes := h.letThrough(t, topic, 0); len(codes) != 3 || slices.Contains(codes, 0) {
 		t.Errorf("the broker says %v of the late attempts", codes)
 	}
 	var keys [3][]int
