@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -12,9 +13,13 @@ import (
 const (
 	// gatherMost bounds the jobs that are held at once, 24 bytes each.
 	gatherMost = 1_000_000
-	// walkRows is how many rows a slice looks at, walkRowsMost how many when many jobs finished at one instant.
-	walkRows     = 10_000
-	walkRowsMost = 40_000
+	// A slice looks at so many rows: fewer when the last one took longer than walkSlow (its rows come from the disk), more
+	// when it was quick, up to walkRows; up to walkRowsMost when many jobs finished at one instant.
+	walkRowsLeast = 500
+	walkRows      = 10_000
+	walkRowsMost  = 40_000
+	walkSlow      = 200 * time.Millisecond
+	walkQuick     = 50 * time.Millisecond
 	// batchBytes bounds the stored bytes of one batch of copies; at least one job is copied.
 	batchBytes = 4 << 20
 )
@@ -39,6 +44,7 @@ type replayWalk struct {
 	filter   ReplayFilter
 	again    bool
 	most     int   // to gather
+	rows     int   // of the next slice
 	position int64 // of the next look along the primary key
 
 	found   []found // in order
@@ -60,6 +66,7 @@ type mark struct {
 // begin gathers, or finds out that it can't.
 func (w *replayWalk) begin(ctx context.Context) error {
 	w.clear()
+	w.rows = 4 * walkRowsLeast
 	if len(w.filter.IDs) > 0 {
 		return w.named(ctx)
 	}
@@ -101,7 +108,7 @@ func (w *replayWalk) missed() string {
 // named finds jobs by id.
 func (w *replayWalk) named(ctx context.Context) error {
 	ids := slices.DeleteFunc(slices.Clone(w.filter.IDs), func(id int64) bool { return id <= w.position })
-	for some := range slices.Chunk(ids, walkRows) {
+	for some := range slices.Chunk(ids, walkRowsLeast) {
 		args := []any{some, w.filter.Kind, w.filter.since(), w.filter.until(), w.filter.Key, w.missed()}
 		if _, err := w.look(ctx, w.s.sql.replay.byID, args, 0); err != nil {
 			return err
@@ -129,7 +136,7 @@ func (w *replayWalk) gather(ctx context.Context) (all bool, err error) {
 }
 
 func (w *replayWalk) gatherKind(ctx context.Context, kind string) (all bool, err error) {
-	from, most := w.filter.since(), walkRows
+	from, most := w.filter.since(), w.rows
 	for {
 		args := []any{kind, from, w.filter.until(), int32(most), w.position, w.filter.Key, w.missed()}
 		l, err := w.look(ctx, w.s.sql.replay.finished, args, most)
@@ -142,7 +149,7 @@ func (w *replayWalk) gatherKind(ctx context.Context, kind string) (all bool, err
 		case len(w.found) > w.most:
 			return false, nil
 		case !l.first.Time.Equal(l.last.Time):
-			from, most = l.last, walkRows
+			from, most = l.last, w.rows
 		case most == walkRowsMost:
 			return false, nil
 		default:
@@ -161,6 +168,7 @@ type looked struct {
 // look reads one slice. Of a full one, of most rows, the last instant is left for the next, which begins with it; 0:
 // nothing is left.
 func (w *replayWalk) look(ctx context.Context, sql string, args []any, most int) (l looked, err error) {
+	defer w.timed(time.Now())
 	err = w.s.read(ctx, sql, args, func(rows pgx.Rows) error {
 		var id *int64
 		var size *int32
@@ -180,6 +188,16 @@ func (w *replayWalk) look(ctx context.Context, sql string, args []any, most int)
 		return err
 	})
 	return l, err
+}
+
+// timed makes the next slice as wide as the last one was quick.
+func (w *replayWalk) timed(start time.Time) {
+	switch took := time.Since(start); {
+	case took > walkSlow:
+		w.rows = max(w.rows/2, walkRowsLeast)
+	case took < walkQuick:
+		w.rows = min(2*w.rows, walkRows)
+	}
 }
 
 func (w *replayWalk) numberOf(kind string) int32 {
@@ -229,13 +247,14 @@ func (w *replayWalk) take(n int, passed func(found)) (batch []found) {
 
 // further looks at the next slice along the primary key.
 func (w *replayWalk) further(ctx context.Context) error {
-	args := []any{w.position, int32(walkRows), w.filter.Kind, w.filter.since(), w.filter.until(), w.filter.Key, w.missed()}
+	most := w.rows
+	args := []any{w.position, int32(most), w.filter.Kind, w.filter.since(), w.filter.until(), w.filter.Key, w.missed()}
 	l, err := w.look(ctx, w.s.sql.replay.slice, args, 0)
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(w.found, func(a, b found) int { return cmp.Compare(a.id, b.id) })
-	w.end = l.rows < walkRows
+	w.end = l.rows < most
 	w.position = max(w.position, l.lastID)
 	return nil
 }
