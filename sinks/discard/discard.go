@@ -42,10 +42,21 @@ type sink struct {
 var errClosed = errors.New("discard: the sink is closed")
 
 func (s *sink) Publish(ctx context.Context, batch []sinks.Message, results []sinks.Result) {
+	var runs sinks.Runs
 	for i := range batch {
-		results[i] = s.one(ctx, &batch[i])
+		m := &batch[i]
+		if r, waits := runs.Waits(m); waits {
+			results[i] = r
+			continue
+		}
+		if results[i] = s.one(ctx, m); results[i].Outcome != sinks.Accepted {
+			runs.Stop(m, results[i].Outcome)
+		}
 	}
 }
+
+// KeepsOrder promises it: whatever is forgotten is forgotten in order.
+func (s *sink) KeepsOrder() {}
 
 func (s *sink) one(ctx context.Context, m *sinks.Message) sinks.Result {
 	if err := s.settings.CheckAddress(m.Address); err != nil {

@@ -40,6 +40,27 @@ func TestAccepts(t *testing.T) {
 	}
 }
 
+// TestKeepsOrder: nothing of a key is accepted behind a message that isn't.
+func TestKeepsOrder(t *testing.T) {
+	t.Parallel()
+	s, ok := open(t).(sinks.Sequencer)
+	if !ok {
+		t.Fatal("discard is no Sequencer")
+	}
+	a, b := "a", "b"
+	batch := []sinks.Message{
+		{Key: &a, Ordered: true}, {Key: &a, Ordered: true, Address: "somewhere"}, {Key: &b, Ordered: true},
+		{Key: &a, Ordered: true}, {Key: &a}, {Key: &a, Kind: "other", Ordered: true}, {Ordered: true},
+	}
+	results := make([]sinks.Result, len(batch))
+	s.Publish(t.Context(), batch, results)
+	for i, want := range []sinks.Outcome{sinks.Accepted, sinks.Rejected, sinks.Accepted, sinks.Unavailable, sinks.Accepted, sinks.Accepted, sinks.Accepted} {
+		if r := results[i]; r.Outcome != want || r.Scope != sinks.ScopeMessage {
+			t.Errorf("result %d: got %v of the %v (%v), want %v", i, r.Outcome, r.Scope, r.Err, want)
+		}
+	}
+}
+
 func TestAcceptsNothingWhenOver(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -119,6 +120,26 @@ var flaws = map[string]struct {
 			s.Publish(ctx, batch[i:i+1], results[i:i+1])
 		}
 	}}},
+	"reorders a run": {"run", before(func(batch []sinks.Message) []sinks.Message {
+		if slices.ContainsFunc(batch, func(m sinks.Message) bool { return m.Ordered }) {
+			slices.Reverse(batch)
+		}
+		return batch
+	})},
+	"goes on behind a refused one": {"run-refused", each(func(m *sinks.Message) { m.Ordered = false })},
+	"refuses the rest of a run as well": {"run-refused", after(func(batch []sinks.Message, results []sinks.Result) {
+		for i, r := range results {
+			if batch[i].Ordered && r.Outcome == sinks.Unavailable {
+				results[i].Outcome = sinks.Rejected
+			}
+		}
+	})},
+	"stops all keys for one": {"run-refused", each(func(m *sinks.Message) {
+		if m.Ordered {
+			m.Key = new(string)
+		}
+	})},
+	"lets a late attempt land":              {"run-recovery", late()},
 	"blames neighbours for a large message": {"too-large", after(blame(sinks.Rejected))},
 	"blames neighbours for a missing place": {"addresses", after(blame(sinks.Unavailable))},
 	"blames neighbours for a refused one":   {"refused", after(blame(sinks.Rejected))},
@@ -221,6 +242,28 @@ func blame(outcome sinks.Outcome) func([]sinks.Message, []sinks.Result) {
 			}
 		}
 	}
+}
+
+// late sends what had no answer once more, behind what is accepted next.
+func late() broken {
+	var mu sync.Mutex
+	var lost []sinks.Message
+	return broken{publish: func(s *memorySink, ctx context.Context, batch []sinks.Message, results []sinks.Result) {
+		s.Publish(ctx, batch, results)
+		mu.Lock()
+		defer mu.Unlock()
+		for i, r := range results {
+			switch {
+			case r.Outcome == sinks.Unknown:
+				lost = append(lost, batch[i])
+			case r.Outcome == sinks.Accepted && i == len(results)-1:
+				for _, m := range lost {
+					s.broker.take(m)
+				}
+				lost = nil
+			}
+		}
+	}}
 }
 
 // forLife gives every sink up for good once one call had no answer.

@@ -46,6 +46,8 @@ type Harness struct {
 	Unordered bool
 	// BlindCheck: nothing short of a message shows whether the broker is there, so Check can't tell (standard output).
 	BlindCheck bool
+
+	keepsOrder bool // the sink is a Sequencer
 }
 
 // Line is the way from a sink to its broker. A new line is healthy.

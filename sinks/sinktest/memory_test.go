@@ -78,10 +78,19 @@ func (s *memorySink) Publish(ctx context.Context, batch []sinks.Message, results
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ended, cancel)()
+	var runs sinks.Runs
 	for i, m := range batch {
-		results[i] = s.one(ctx, m)
+		if r, waits := runs.Waits(&m); waits {
+			results[i] = r
+			continue
+		}
+		if results[i] = s.one(ctx, m); results[i].Outcome != sinks.Accepted {
+			runs.Stop(&m, results[i].Outcome)
+		}
 	}
 }
+
+func (s *memorySink) KeepsOrder() {}
 
 func (s *memorySink) one(ctx context.Context, m sinks.Message) sinks.Result {
 	switch {

@@ -27,6 +27,7 @@ const (
 // Run runs the whole suite: one parallel subtest for each promise.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
+	h.keepsOrder = keepsOrder(t, h)
 	for _, c := range cases {
 		if c.needs != nil && !c.needs(h) {
 			continue
@@ -56,6 +57,10 @@ var cases = []promise{
 
 	{"thousand", nil, thousand},
 	{"order", func(h Harness) bool { return !h.Unordered }, order},
+	{"run", Harness.isSequencer, wholeRun},
+	{"run-refused", func(h Harness) bool { return h.keepsOrder && h.canRefuse() }, refusedInRun},
+	{"run-at-once", Harness.isSequencer, runsAtOnce},
+	{"run-recovery", func(h Harness) bool { return h.keepsOrder && h.Outage != nil }, runRecovery},
 	{"addresses", func(h Harness) bool { return h.Missing != nil }, missingAmongAddresses},
 	{"index", func(h Harness) bool { return h.Missing != nil }, resultsByIndex},
 	{"too-large", func(h Harness) bool { return h.TooLarge > 0 }, tooLarge},
@@ -78,6 +83,8 @@ var cases = []promise{
 	{"close-silent", Harness.canBeSilent, closeSilent},
 }
 
+func (h Harness) isSequencer() bool { return h.keepsOrder }
+func (h Harness) canRefuse() bool   { return h.TooLarge > 0 || len(h.Refused) > 0 }
 func (h Harness) canBeSilent() bool { return h.Silent != nil || h.Outage != nil }
 func (h Harness) canBeAway() bool   { return h.Away != nil || h.Outage != nil }
 

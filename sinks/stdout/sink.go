@@ -56,6 +56,9 @@ func (s *sink) Publish(ctx context.Context, batch []sinks.Message, results []sin
 	}
 }
 
+// KeepsOrder promises it: a batch is one write, and a write that may still go on holds the pen.
+func (s *sink) KeepsOrder() {}
+
 // untilClosed is ctx, ended by Close as well.
 func (s *sink) untilClosed(ctx context.Context) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -88,11 +91,16 @@ type line struct{ start, end int }
 // render writes the lines of a batch, and rejects what can't be written.
 func (s *sink) render(batch []sinks.Message, results []sinks.Result, torn bool) ([]byte, []line) {
 	var text bytes.Buffer
+	var runs sinks.Runs
 	lines := make([]line, len(batch))
 	if torn {
 		text.WriteByte('\n')
 	}
 	for i := range batch {
+		if r, waits := runs.Waits(&batch[i]); waits {
+			results[i] = r
+			continue
+		}
 		start := text.Len()
 		err := s.settings.CheckAddress(batch[i].Address)
 		if err == nil {
@@ -100,6 +108,7 @@ func (s *sink) render(batch []sinks.Message, results []sinks.Result, torn bool) 
 		}
 		if err != nil {
 			results[i] = sinks.Result{Outcome: sinks.Rejected, Err: err}
+			runs.Stop(&batch[i], sinks.Rejected)
 			continue
 		}
 		lines[i] = line{start, text.Len()}
