@@ -55,12 +55,17 @@ func (q *Queue) Clean(ctx context.Context, done, dead time.Duration) (int64, err
 	return total, nil
 }
 
-func (q *Queue) finishedKinds(ctx context.Context) (kinds []string, err error) {
-	err = q.s.read(ctx, q.s.sql.cleanKinds, nil, func(rows pgx.Rows) (err error) {
+func (q *Queue) finishedKinds(ctx context.Context) ([]string, error) {
+	kinds, err := q.s.finishedKinds(ctx)
+	return slices.DeleteFunc(kinds, func(kind string) bool { return !q.serves(kind) }), err
+}
+
+// finishedKinds are the kinds that have finished jobs.
+func (s *Store) finishedKinds(ctx context.Context) (kinds []string, err error) {
+	err = s.read(ctx, s.sql.cleanKinds, nil, func(rows pgx.Rows) (err error) {
 		kinds, err = pgx.CollectRows(rows, pgx.RowTo[string])
 		return err
 	})
-	kinds = slices.DeleteFunc(kinds, func(kind string) bool { return !q.serves(kind) })
 	return kinds, err
 }
 

@@ -1,7 +1,8 @@
 -- Dead jobs by id, with the other filters; the same columns as dead_page.sql.
 --
 -- $1 ids   $2 kind or ''   $3 key, NULL: any   $4 part of the error or ''   $5, $6 finished from, before, NULL: any
-SELECT 0, 0::bigint, j.id, j.kind, j.key, j.attempts, j.max_attempts, j.last_error, j.created_at, j.finished_at, j.delivered
+SELECT 0, 0::bigint, j.id, j.kind, j.key, j.attempts, j.max_attempts, j.last_error, j.created_at, j.finished_at, j.delivered,
+       j.replay_of
 FROM :jobs AS j
 WHERE j.id = ANY ($1::bigint[])
   AND j.status = 'dead'

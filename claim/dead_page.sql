@@ -10,7 +10,7 @@ WITH page AS MATERIALIZED (
     FROM unnest($1::text[]) AS k (kind)
     CROSS JOIN LATERAL (
         SELECT j.id, j.kind, j.key, j.attempts, j.max_attempts, j.last_error, j.created_at, j.finished_at, j.delivered,
-               j.status
+               j.replay_of, j.status
         FROM :jobs AS j
         WHERE j.finished_at IS NOT NULL AND j.last_error IS NOT NULL
           AND j.kind = k.kind AND j.id > $2::bigint
@@ -21,7 +21,7 @@ WITH page AS MATERIALIZED (
     LIMIT $7::integer
 )
 SELECT l.n::integer, l.last, p.id, p.kind, p.key, p.attempts, p.max_attempts, p.last_error, p.created_at, p.finished_at,
-       p.delivered
+       p.delivered, p.replay_of
 FROM (SELECT count(*) AS n, coalesce(max(id), 0) AS last FROM page) AS l
 LEFT JOIN page AS p ON p.status = 'dead'
     AND ($3::text IS NULL OR p.key = $3::text)

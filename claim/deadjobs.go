@@ -19,6 +19,7 @@ type Filter struct {
 	Since, Until time.Time
 	IDs          []int64
 	Limit        int // 0: no limit
+	Rate         int // of a change: at most so many a second, evenly; 0: no bound
 }
 
 // DeadJob is a dead job as an operator sees it.
@@ -32,6 +33,7 @@ type DeadJob struct {
 	CreatedAt   time.Time // zero when NULL
 	FinishedAt  time.Time
 	Delivered   []string
+	ReplayOf    *int64 // the job that it is a copy of, made by replay
 	Headers     []byte // only with Get
 	Payload     []byte // only with Get
 	Body        []byte // only with Get
@@ -129,7 +131,7 @@ func readDead(rows pgx.Rows) (page []DeadJob, n int, last int64, err error) {
 		var attempts, most *int
 		var created, finished pgtype.Timestamptz
 		var d DeadJob
-		if err := rows.Scan(&n, &last, &id, &kind, &d.Key, &attempts, &most, &text, &created, &finished, &d.Delivered); err != nil {
+		if err := rows.Scan(&n, &last, &id, &kind, &d.Key, &attempts, &most, &text, &created, &finished, &d.Delivered, &d.ReplayOf); err != nil {
 			return nil, 0, 0, err
 		}
 		if id == nil {
@@ -160,7 +162,7 @@ func (s *Store) GetDead(ctx context.Context, id int64) (d DeadJob, ok bool, err 
 			var text, headers, payload *string
 			var created, finished pgtype.Timestamptz
 			err := rows.Scan(&d.ID, &d.Kind, &d.Key, &d.Attempts, &d.MaxAttempts, &text, &created, &finished,
-				&d.Delivered, &headers, &payload, &d.Body)
+				&d.Delivered, &d.ReplayOf, &headers, &payload, &d.Body)
 			if err != nil {
 				return err
 			}

@@ -1,7 +1,8 @@
 -- Counts of unfinished jobs for each pair, over its first rows only.
 --
 -- A job that was never tried counts from its run_at: it may have been enqueued long before. One that was moved to a
--- later time, by a retry or a paused destination, counts from where it began.
+-- later time, by a retry or a paused destination, counts from where it began; a copy made by replay, whose created_at
+-- is the original's, always from its run_at.
 --
 -- $1 kinds   $2 priorities   $3 most rows of a pair
 SELECT p.ord::integer, c.n::integer, c.ready::integer, c.due::integer, c.running::integer, c.oldest
@@ -15,7 +16,7 @@ CROSS JOIN LATERAL (
              FILTER (WHERE e.due AND e.since > '-infinity')), 0)::float8 AS oldest
     FROM (
         SELECT j.status, j.status = 'ready' AND j.run_at <= statement_timestamp() AS due,
-               CASE WHEN j.attempts = 0 AND j.last_error IS NULL THEN j.run_at
+               CASE WHEN j.attempts = 0 AND j.last_error IS NULL OR j.replay_of IS NOT NULL THEN j.run_at
                     ELSE coalesce(j.created_at, j.run_at) END AS since
         FROM :jobs AS j
         WHERE j.finished_at IS NULL AND j.kind = p.kind AND j.priority = p.priority

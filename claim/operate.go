@@ -40,21 +40,15 @@ func (s *Store) change(ctx context.Context, f Filter, sql string, dryRun bool) (
 		return c, err
 	}
 	c.NotFound = int64(len(ids)) - exist
-	left := f.Limit
+	left, speed := f.Limit, pace{rate: f.Rate}
 	err = s.deadPages(ctx, f, func(page []DeadJob) error {
 		if f.Limit > 0 {
 			page = page[:min(len(page), left)]
 			left -= len(page)
 		}
-		n, err := int64(len(page)), error(nil)
-		if !dryRun && n > 0 {
-			n, err = s.changeSome(ctx, sql, page)
-		}
-		if err != nil {
+		if err := s.changePage(ctx, sql, page, dryRun, &speed, &c); err != nil {
 			return err
 		}
-		c.Changed += n
-		c.Skipped += int64(len(page)) - n
 		if f.Limit > 0 && left == 0 {
 			return errEnough
 		}
@@ -79,6 +73,25 @@ func (s *Store) exist(ctx context.Context, ids []int64) (n int64, err error) {
 		return err
 	})
 	return n, err
+}
+
+// changePage changes the jobs of a page, in batches of the rate's size.
+func (s *Store) changePage(ctx context.Context, sql string, page []DeadJob, dryRun bool, speed *pace, c *Changed) error {
+	for some := range slices.Chunk(page, speed.batch(deadRows)) {
+		n := int64(len(some))
+		if !dryRun {
+			err := speed.wait(ctx, len(some))
+			if err == nil {
+				n, err = s.changeSome(ctx, sql, some)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		c.Changed += n
+		c.Skipped += int64(len(some)) - n
+	}
+	return nil
 }
 
 func (s *Store) changeSome(ctx context.Context, sql string, page []DeadJob) (n int64, err error) {

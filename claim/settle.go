@@ -46,11 +46,14 @@ func (q *Queue) released(outcomes []Outcome) {
 // settle writes all outcomes in one transaction. When a row makes Postgres refuse the statement (somebody's trigger or
 // constraint), the halves are tried on their own, down to that row: the others must not wait for their leases to end.
 func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, err error) {
-	groups := s.group(outcomes)
+	groups, arrived := s.group(outcomes), s.arrived(outcomes)
 	done := map[int64]bool{}
 	unsure, err := s.persist(ctx, func(b *pgx.Batch) {
 		clear(done)
 		b.Queue(s.sql.settleSettings, s.timeout(), "on")
+		for _, g := range arrived {
+			b.Queue(g.sql, g.args...)
+		}
 		for _, g := range groups {
 			b.Queue(g.sql, g.args...).Query(collectIDs(done))
 		}

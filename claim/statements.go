@@ -10,7 +10,8 @@ import (
 
 // The files write the table and what lives beside it as psql variables, so each can be run by hand:
 //
-//	psql -v jobs=jobs -v relay_kinds=relay_kinds -v relay_closed_keys=relay_closed_keys -v relay_owns=relay_owns
+//	psql -v jobs=jobs -v relay_kinds=relay_kinds -v relay_closed_keys=relay_closed_keys -v relay_owns=relay_owns \
+//	     -v relay_replays=relay_replays -v relay_notify=relay_notify
 //
 //go:embed *.sql
 var files embed.FS
@@ -34,10 +35,19 @@ type statements struct {
 	deadKinds, deadPage           string
 	deadByID, deadGet             string
 	requeue, discard, exists      string
+	replay                        replayStatements
 	kindRows                      string
 	kindFinished, kindReady       string
 	shareLock, shareSet           string
 	shareClaims                   string
+}
+
+// replayStatements are those of a replay.
+type replayStatements struct {
+	state, begin, finish  string
+	finished, slice, byID string
+	copy, wake, delivered string
+	left, waiting         string
 }
 
 func statementsFor(table string) (statements, error) {
@@ -50,6 +60,8 @@ func statementsFor(table string) (statements, error) {
 		":relay_kinds", at.quoted("relay_kinds"),
 		":relay_closed_keys", at.quoted("relay_closed_keys"),
 		":relay_owns", at.quoted("relay_owns"),
+		":relay_replays", at.quoted("relay_replays"),
+		":relay_notify", at.quoted("relay_notify"),
 	)
 	s := statements{table: at.quoted(at.table)}
 	for name, to := range map[string]*string{
@@ -61,6 +73,10 @@ func statementsFor(table string) (statements, error) {
 		"dead_tuples": &s.deadTuples, "snapshot": &s.snapshot, "dead_kinds": &s.deadKinds, "dead_page": &s.deadPage,
 		"dead_by_id": &s.deadByID, "dead_get": &s.deadGet, "requeue": &s.requeue, "discard": &s.discard,
 		"exists": &s.exists, "kind_rows": &s.kindRows, "kind_finished": &s.kindFinished, "kind_ready": &s.kindReady,
+		"replay_state": &s.replay.state, "replay_begin": &s.replay.begin, "replay_finish": &s.replay.finish,
+		"replay_finished": &s.replay.finished, "replay_slice": &s.replay.slice, "replay_by_id": &s.replay.byID,
+		"replay_copy": &s.replay.copy, "replay_wake": &s.replay.wake, "replay_delivered": &s.replay.delivered,
+		"replay_left": &s.replay.left, "replay_waiting": &s.replay.waiting,
 		"share_lock": &s.shareLock, "share_set": &s.shareSet, "share_claims": &s.shareClaims,
 	} {
 		text, err := files.ReadFile(name + ".sql")

@@ -33,3 +33,13 @@ func (r *Router) Ordered() bool {
 
 // Serves says whether a route matches the kind.
 func (r *Router) Serves(kind string) bool { return r.find(kind) != nil }
+
+// To lists the destinations of a kind as its route writes them; none when no route matches.
+func (r *Router) To(kind string) (to []string) {
+	if c := r.find(kind); c != nil {
+		for _, d := range c.to {
+			to = append(to, d.text)
+		}
+	}
+	return to
+}

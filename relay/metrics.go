@@ -43,7 +43,7 @@ func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
 		jobsSettled: counter("relay_jobs_settled_total", "What became of jobs at each destination.", "kind", "destination", "verdict"),
 		jobsDead:    counter("relay_jobs_dead_total", "Jobs that died, by the destination that decided and the reason.", "kind", "destination", "reason"),
 		publishTime: histogram("relay_publish_seconds", "Length of one call to a sink, observed once for each outcome in it.", 0.0005, 17, "sink", "outcome"),
-		ackTime:     histogram("relay_enqueue_to_ack_seconds", "Time from enqueue (or run_at, when that is later) to the broker's word.", 0.001, 22, "kind"),
+		ackTime:     histogram("relay_enqueue_to_ack_seconds", "Time from enqueue (or run_at, when that is later) to the broker's word. Without copies made by replay.", 0.001, 22, "kind"),
 		lostLeases:  prometheus.NewCounter(prometheus.CounterOpts{Name: "relay_lost_leases_total", Help: "Leases that somebody else may have taken before they were settled."}),
 		reaped:      counter("relay_reaped_total", "Expired leases that this process ended.", "kind"),
 		duplicates:  counter("relay_possible_duplicates_total", "Messages that were sent without a word from the broker; they are sent again.", "sink"),
@@ -91,7 +91,7 @@ func (m *metrics) published(sink string, took time.Duration, batch []sinks.Messa
 	var outcomes [5]int
 	for i, r := range results {
 		outcomes[min(int(r.Outcome), len(outcomes)-1)]++
-		if r.Outcome == sinks.Accepted {
+		if r.Outcome == sinks.Accepted && batch[i].Replay == 0 { // a copy has the time of its original
 			m.ackTime.WithLabelValues(m.kind(batch[i].Kind)).Observe(max(0, time.Since(batch[i].Time).Seconds()))
 		}
 	}

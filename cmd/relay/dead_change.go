@@ -9,12 +9,17 @@ import (
 )
 
 func deadRequeueCommand(a *app) *cobra.Command {
-	return deadChangeCommand(a, &cobra.Command{
+	c := &cobra.Command{
 		Use:   "requeue",
 		Short: "Give dead jobs a full new round: attempts 0, due now",
 		Long: `Give dead jobs a full new round: attempts 0, due now. Wants a filter or --all. Prints how many were changed, skipped
 (they aren't dead any more) and not found; exit 1 when ids were given and none was changed.`,
-	}, (*claim.Store).RequeueDead)
+	}
+	rate := newRateFlag(c, "jobs")
+	return deadChangeCommand(a, c, func(s *claim.Store, ctx context.Context, f claim.Filter, dryRun bool) (claim.Changed, error) {
+		f.Rate = rate.n
+		return s.RequeueDead(ctx, f, dryRun)
+	})
 }
 
 func deadDiscardCommand(a *app) *cobra.Command {
@@ -30,9 +35,9 @@ type deadChange func(*claim.Store, context.Context, claim.Filter, bool) (claim.C
 
 func deadChangeCommand(a *app, c *cobra.Command, change deadChange) *cobra.Command {
 	c.Args = cobra.NoArgs
-	var flags deadFilter
-	flags.add(c)
-	flags.addAll(c)
+	var flags jobFilter
+	flags.addDead(c)
+	flags.addAll(c, "dead")
 	dryRun := c.Flags().Bool("dry-run", false, "change nothing, only count")
 	asJSON := jsonFlag(c, "the counts")
 	c.RunE = func(c *cobra.Command, _ []string) error {

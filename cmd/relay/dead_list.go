@@ -14,8 +14,8 @@ func deadListCommand(a *app) *cobra.Command {
 		Short: "List dead jobs, a job a line: id, kind, key, attempts, time of death, last error",
 		Args:  cobra.NoArgs,
 	}
-	var flags deadFilter
-	flags.add(c)
+	var flags jobFilter
+	flags.addDead(c)
 	asJSON := jsonFlag(c, "an object per job")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		filter, err := flags.filter(c)

@@ -60,6 +60,9 @@ func (a *app) showDead(d claim.DeadJob) error {
 	t := table(a.stdout)
 	row := func(name, value string) { _, _ = fmt.Fprintf(t, "%s\t%s\n", name, value) }
 	row("id", strconv.FormatInt(d.ID, 10))
+	if d.ReplayOf != nil {
+		row("copy of", strconv.FormatInt(*d.ReplayOf, 10))
+	}
 	row("kind", printable(d.Kind))
 	row("key", key(d.Key))
 	row("attempts", fmt.Sprintf("%d of %d", d.Attempts, d.MaxAttempts))

@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"migrations":        {},
 	"internal/admin":    {"internal/ops", "relay", "claim"},
 	"internal/ops":      {"claim"},
+	"internal/bar":      {},
 	"internal/demo":     {""},
 	"internal/version":  {},
 	"internal/services": {"internal/services"},

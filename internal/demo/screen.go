@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/jobrelay/relay/internal/bar"
 )
 
 // Screen shares a terminal between job lines, notes and a progress bar: text goes above the bar. Without a terminal
@@ -23,16 +24,7 @@ func NewScreen(err io.Writer, jobs int, errIsTerminal, outIsTerminal bool) *Scre
 	if !errIsTerminal {
 		return s
 	}
-	length := jobs
-	if jobs == 0 {
-		length = -1 // a spinner
-	}
-	s.bar = progressbar.NewOptions(length,
-		progressbar.OptionSetWriter(err), progressbar.OptionUseANSICodes(true), progressbar.OptionSetWidth(24),
-		progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(true),
-		progressbar.OptionSpinnerType(14), progressbar.OptionSetSpinnerChangeInterval(0),
-		progressbar.OptionThrottle(50*time.Millisecond),
-		progressbar.OptionSetTheme(progressbar.Theme{Saucer: "━", SaucerPadding: "─", BarStart: "", BarEnd: ""}))
+	s.bar = bar.New(err, int64(jobs))
 	return s
 }
 

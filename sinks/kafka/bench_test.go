@@ -199,7 +199,7 @@ func bare(b *testing.B, s *sink, t *kafkago.Transport, addr, topic string) func(
 						index = append(index, i)
 					}
 				}
-				raw, err := e.appendBatch([]byte{0, 0, 0, 0}, batch, index, time.Now())
+				raw, err := e.appendBatch([]byte{0, 0, 0, 0}, batch, index, time.Now(), unstamped)
 				if err != nil {
 					b.Error(err)
 				}
@@ -257,7 +257,7 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(rowsPerBatch * rowBytes)
 			for b.Loop() {
-				dst, _ = e.appendBatch(dst[:0], batch, index, sent)
+				dst, _ = e.appendBatch(dst[:0], batch, index, sent, unstamped)
 			}
 		})
 	}

@@ -32,8 +32,26 @@ type conn struct {
 	expires     time.Time // end of the SASL session; zero: none
 }
 
+// forgetUnsent has the system drop what it hasn't sent yet when the connection ends without close, or broken: with the
+// process, or because no answer came. A request that was given up would else go on for minutes after a cut, and arrive
+// when it has long been sent again, maybe by another process.
+func forgetUnsent(raw net.Conn, forget bool) {
+	seconds := -1
+	if forget {
+		seconds = 0
+	}
+	if tcp, ok := raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(seconds)
+	}
+}
+
 // close closes the connection at once. TLS would first say goodbye, and wait when nobody listens.
-func (c *conn) close() { _ = c.raw.Close() }
+func (c *conn) close() {
+	if !c.broken {
+		forgetUnsent(c.raw, false)
+	}
+	_ = c.raw.Close()
+}
 
 // next numbers a request.
 func (c *conn) next() int32 {
@@ -135,6 +153,9 @@ func (c *conn) request(ctx context.Context, msg protocol.Message) (protocol.Mess
 
 // ask sends one of kafka-go's messages and returns the frame of the reply.
 func (c *conn) ask(ctx context.Context, msg protocol.Message) ([]byte, error) {
+	if _, known := c.versions[msg.ApiKey()]; !known && c.versions != nil {
+		return nil, fmt.Errorf("%w: %v", errNoAPI, msg.ApiKey())
+	}
 	var frame bytes.Buffer
 	correlation := c.next()
 	if err := protocol.WriteRequest(&frame, c.version(msg.ApiKey()), correlation, clientID, msg); err != nil {

@@ -41,6 +41,7 @@ func (d *dialer) dial(ctx context.Context, address string) (*conn, error) {
 		}
 		return nil, fmt.Errorf("connect to broker %s: %w", address, err)
 	}
+	forgetUnsent(raw, true)
 	c := &conn{net: raw, raw: raw, address: address}
 	if err := d.handshake(ctx, c); err != nil {
 		c.close()

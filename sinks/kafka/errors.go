@@ -13,4 +13,9 @@ var (
 	errExpectsTLS = errors.New("the broker expects TLS")
 	// errSkipped is why a message was not sent after an earlier one of its partition had failed.
 	errSkipped = errors.New("not sent, to keep the order behind a message that failed")
+	// errNoAPI is a request that the broker, by its versions, doesn't know.
+	errNoAPI = errors.New("the broker doesn't have this API")
+	// errBusy is a sequence that somebody else uses, errNoTurn one that was waited for in vain.
+	errBusy   = errors.New("the sequence is in use")
+	errNoTurn = errors.New("an earlier attempt must be settled first, and there was no turn")
 )

@@ -26,10 +26,15 @@ func (p *publication) narrow(q *queue, a answer, r ruling, err error) {
 	}
 	if rest := p.named(piece, a.records, r, err); len(rest) < len(piece) {
 		q.replace(rest)
+		for _, i := range piece {
+			if !slices.Contains(rest, i) {
+				p.holdBack(q, i)
+			}
+		}
 		return
 	}
 	if len(piece) == 1 {
-		p.decide(q, sinks.Result{Outcome: r.outcome, Err: err})
+		p.refuse(q, sinks.Result{Outcome: r.outcome, Err: err})
 		return
 	}
 	if limit > 0 {

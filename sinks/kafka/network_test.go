@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -311,5 +312,33 @@ func TestSessionsEnd(t *testing.T) {
 		if got := alive(&c.conn, now); got != c.want {
 			t.Errorf("%s: alive is %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestGivenUpIsNotSent: what a broker hadn't read when a request was given up doesn't reach it later.
+func TestGivenUpIsNotSent(t *testing.T) {
+	t.Parallel()
+	read := make(chan struct{})
+	ended := make(chan error, 1)
+	addr := speak(t, func(c net.Conn) {
+		<-read
+		_, err := io.Copy(io.Discard, c)
+		ended <- err
+	})
+	raw, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forgetUnsent(raw, true)
+	c := &conn{net: raw, raw: raw, in: bufio.NewReader(raw)}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, sent, err := c.exchange(ctx, make([]byte, 64<<20), 1); !sent || !errors.Is(err, errTimeout) {
+		t.Fatalf("sent %v, %v", sent, err)
+	}
+	c.close()
+	close(read)
+	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the broker reads to the end (%v), want a reset", err)
 	}
 }

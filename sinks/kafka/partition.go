@@ -17,17 +17,17 @@ type partitioner interface {
 // partitioners by the name of the setting.
 var partitioners = map[string]partitioner{
 	"murmur2": kafkago.Murmur2Balancer{}, // Java's, and librdkafka's murmur2_random
-	"crc32":   librdkafka{},
+	"crc32":   librdkafka{kafkago.CRC32Balancer{Consistent: true}},
 	"fnv1a":   &kafkago.Hash{}, // Sarama's
 }
 
 // librdkafka is its default, consistent_random: there an empty key is no key.
 type librdkafka struct{ kafkago.CRC32Balancer }
 
-// keyless says whether a message has no key as far as partitions go.
+// keyless says whether a message has no key as far as partitions go. Where its order counts an empty key is one.
 func keyless(p partitioner, m *sinks.Message) bool {
 	if _, ok := p.(librdkafka); ok && m.Key != nil && *m.Key == "" {
-		return true
+		return !m.Ordered
 	}
 	return m.Key == nil
 }

@@ -31,6 +31,8 @@ type publication struct {
 	targets map[string]*target
 	order   []*queue // all of them, by topic
 	key     []byte   // scratch
+	links   []link   // by message; nil: the order of none counts
+	rounds  int
 }
 
 // target is one topic of the batch.
@@ -49,6 +51,7 @@ type queue struct {
 	pieces    [][]int // of index, each a record batch; empty when all is decided
 	size      int     // of the first piece as it was sent
 	moved     *sinks.Result
+	sequence  *sequence // that the first piece is sent with; nil: without
 }
 
 func (p *publication) run() {
@@ -60,7 +63,16 @@ func (p *publication) run() {
 		p.all(p.unreached(err))
 		return
 	}
-	p.enqueue()
+	p.plan()
+	for round := range p.rounds {
+		p.enqueue(round)
+		p.carry()
+		p.closeRound(round)
+	}
+}
+
+// carry sends what is in the queues, and once more where a leader has moved.
+func (p *publication) carry() {
 	for try := 1; ; try++ {
 		start := time.Now()
 		p.dispatch()
@@ -151,11 +163,22 @@ func (t *target) rule() {
 	t.refusal = &sinks.Result{Outcome: r.outcome, Scope: r.scope, Err: fmt.Errorf("topic %s: %w", t.topic.name, err)}
 }
 
-// enqueue gives each message its partition, and cuts what goes to one into pieces.
-func (p *publication) enqueue() {
+// enqueue gives each message of a round its partition, and cuts what goes to one into pieces.
+func (p *publication) enqueue(round int) {
+	p.order = nil
+	for _, t := range p.targets {
+		clear(t.queues)
+	}
 	for i := range p.batch {
+		if !p.in(round, i) {
+			continue
+		}
 		m := &p.batch[i]
 		t := p.targets[m.Address]
+		if r := p.runOf(i); r != nil && r.failed >= 0 && p.behind(i, r.failed) {
+			p.results[i] = p.skipped(r.failed)
+			continue
+		}
 		if t.refusal != nil {
 			p.results[i] = *t.refusal
 			continue

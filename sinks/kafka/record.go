@@ -22,7 +22,9 @@ const (
 	atLastDelta   = 23 // int32: records - 1
 	atFirstTime   = 27 // int64: milliseconds
 	atLastTime    = 35
-	atProducer    = 43 // int64, int16, int32: -1, not idempotent
+	atProducer    = 43 // int64; -1: not idempotent
+	atEpoch       = 51 // int16
+	atSequence    = 53 // int32
 	atCount       = 57 // int32
 )
 
@@ -38,7 +40,7 @@ type encoder struct {
 
 // appendBatch appends the messages of batch that index names, as one record batch, and returns how many bytes the
 // broker counts against its limit. now is the timestamp of all of them.
-func (e *encoder) appendBatch(dst []byte, batch []sinks.Message, index []int, now time.Time) ([]byte, error) {
+func (e *encoder) appendBatch(dst []byte, batch []sinks.Message, index []int, now time.Time, by stamp) ([]byte, error) {
 	start := len(dst)
 	dst = append(dst, make([]byte, batchHeader)...)
 	attributes := int8(0)
@@ -60,9 +62,9 @@ func (e *encoder) appendBatch(dst []byte, batch []sinks.Message, index []int, no
 	be.PutUint32(b[atLastDelta:], uint32(len(index)-1))
 	be.PutUint64(b[atFirstTime:], uint64(now.UnixMilli()))
 	be.PutUint64(b[atLastTime:], uint64(now.UnixMilli()))
-	for i := atProducer; i < atCount; i++ {
-		b[i] = 0xff
-	}
+	be.PutUint64(b[atProducer:], uint64(by.producer))
+	be.PutUint16(b[atEpoch:], uint16(by.epoch))
+	be.PutUint32(b[atSequence:], uint32(by.first))
 	be.PutUint32(b[atCount:], uint32(len(index)))
 	be.PutUint32(b[atChecksum:], crc32.Checksum(b[atAttributes:], castagnoli))
 	return dst, nil

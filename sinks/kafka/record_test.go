@@ -60,7 +60,7 @@ var sent = time.UnixMilli(1_772_600_767_890)
 func encodeBatch(t *testing.T, codec compress.Codec, batch []sinks.Message, index []int) []byte {
 	t.Helper()
 	e := &encoder{codec: codec}
-	b, err := e.appendBatch(nil, batch, index, sent)
+	b, err := e.appendBatch(nil, batch, index, sent, unstamped)
 	if err != nil {
 		t.Fatal(err)
 	}

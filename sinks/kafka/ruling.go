@@ -15,6 +15,7 @@ type ruling struct {
 	scope   sinks.Scope
 	moved   bool   // nothing was appended and another broker may take it: ask who leads, send once more
 	narrow  bool   // the batch was refused as a whole, maybe because of some of it: find out which
+	stamp   fate   // what it means for the batch's stamp, where the rest doesn't say
 	hint    string // what an operator can do
 }
 
@@ -70,6 +71,41 @@ var rulings = map[kafkago.Error]ruling{
 	kafkago.InvalidMessage:  failed,
 	kafkago.InvalidRequest:  failed,
 	kafkago.PolicyViolation: failed,
+}
+
+// stampRulings are those of codes that only batches with a stamp can get.
+var stampRulings = map[kafkago.Error]ruling{
+	// The broker has this very batch.
+	kafkago.DuplicateSequenceNumber: {outcome: sinks.Accepted},
+	// Not appended: the partition has lost what it knew of the producer, or was made anew.
+	kafkago.OutOfOrderSequenceNumber: {outcome: sinks.Unavailable, scope: sinks.ScopeAddress, stamp: outOfStep},
+	kafkago.UnknownProducerId:        {outcome: sinks.Unavailable, scope: sinks.ScopeAddress, stamp: outOfStep},
+	// Not appended: somebody else uses the producer id, as can happen in a cluster that was restored.
+	kafkago.InvalidProducerEpoch: {outcome: sinks.Unavailable, scope: sinks.ScopeAddress, stamp: fenced},
+	kafkago.ProducerFenced:       {outcome: sinks.Unavailable, scope: sinks.ScopeAddress, stamp: fenced},
+}
+
+// ruleOnBatch returns the ruling on an answer that isn't plain success, and the error with the broker's words.
+func ruleOnBatch(a answer, stamped bool) (ruling, error) {
+	if r, ok := stampRulings[kafkago.Error(a.code)]; ok && stamped {
+		return r, codeError(a.code, a.message)
+	}
+	return ruleOn(a.code, a.message)
+}
+
+// fate is what a ruling means for the stamp of the batch. A leader that steps down while it waits for its replicas says
+// that it isn't the leader, and its replicas may have the batch.
+func (r ruling) fate() fate {
+	switch {
+	case r.stamp != untouched:
+		return r.stamp
+	case r.outcome == sinks.Accepted:
+		return appended
+	case r.moved || r.outcome == sinks.Unknown:
+		return unsure
+	default:
+		return untouched
+	}
 }
 
 func (r ruling) with(hint string) ruling {

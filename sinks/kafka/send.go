@@ -79,6 +79,7 @@ func (p *publication) bound(index []int) int {
 
 // send sends the first piece of each queue in one request and rules on each by what the broker says.
 func (p *publication) send(broker *pool, queues []*queue) {
+	defer p.letGo(queues)
 	if err := broker.acquire(p.ctx); err != nil {
 		p.stopAll(queues, sinks.Result{Outcome: sinks.Unavailable, Err: fmt.Errorf("not sent, no turn at broker %s: %w", broker.address, err)})
 		return
@@ -90,12 +91,15 @@ func (p *publication) send(broker *pool, queues []*queue) {
 		return
 	}
 	defer broker.put(c)
-
+	if queues = p.number(queues); len(queues) == 0 {
+		return
+	}
 	reply, sent, err := p.roundTrip(c, queues)
 	var oversize oversizeError
 	switch {
 	case errors.As(err, &oversize):
-		p.decide(queues[0], sinks.Result{Outcome: sinks.Rejected, Err: err})
+		p.conclude(queues[0], untouched)
+		p.refuse(queues[0], sinks.Result{Outcome: sinks.Rejected, Err: err})
 	case err == nil:
 		if reply.throttle > 0 {
 			broker.throttle(reply.throttle)
@@ -109,8 +113,14 @@ func (p *publication) send(broker *pool, queues []*queue) {
 		if interrupted(p.ctx) {
 			r.Scope = sinks.ScopeMessage
 		}
+		for _, q := range queues {
+			p.conclude(q, unsure)
+		}
 		p.stopAll(queues, r)
 	default:
+		for _, q := range queues {
+			p.conclude(q, untouched)
+		}
 		p.unsent(queues, fmt.Errorf("broker %s: %w", broker.address, err))
 	}
 }
@@ -193,7 +203,7 @@ func (p *publication) encode(e *encoder, version int16, correlation int32, queue
 		f = be.AppendUint32(f, 0)
 		start := len(f)
 		var err error
-		if f, err = e.appendBatch(f, p.batch, q.pieces[0], now); err != nil {
+		if f, err = e.appendBatch(f, p.batch, q.pieces[0], now, q.stamp()); err != nil {
 			return err
 		}
 		q.size = len(f) - start
@@ -207,16 +217,21 @@ func (p *publication) encode(e *encoder, version int16, correlation int32, queue
 // rule decides on the first piece of a queue by the broker's answer.
 func (p *publication) rule(q *queue, a answer, ok bool) {
 	if !ok {
+		p.conclude(q, unsure)
 		p.stop(q, sinks.Result{Outcome: sinks.Unknown, Scope: sinks.ScopeAddress, Err: fmt.Errorf("the reply has no word on %s", q)})
 		return
 	}
 	if a.code == 0 {
+		p.conclude(q, appended)
 		p.decide(q, sinks.Result{Outcome: sinks.Accepted})
 		return
 	}
-	r, err := ruleOn(a.code, a.message)
+	r, err := ruleOnBatch(a, q.sequence != nil)
+	p.conclude(q, r.fate())
 	err = fmt.Errorf("%s: %w", q, err)
 	switch {
+	case r.outcome == sinks.Accepted:
+		p.decide(q, sinks.Result{Outcome: sinks.Accepted})
 	case r.moved:
 		p.move(q, err)
 	case r.narrow:
@@ -236,6 +251,15 @@ func (p *publication) decide(q *queue, r sinks.Result) {
 		p.results[i] = r
 	}
 	q.pieces = q.pieces[1:]
+}
+
+// refuse gives the messages of the first piece a result that isn't Accepted, and goes on with what isn't behind them.
+func (p *publication) refuse(q *queue, r sinks.Result) {
+	piece := q.pieces[0]
+	p.decide(q, r)
+	for _, i := range piece {
+		p.holdBack(q, i)
+	}
 }
 
 // stop gives the messages of the first piece a result and sends no more of the queue: what comes later in a partition

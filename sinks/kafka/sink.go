@@ -13,6 +13,7 @@ import (
 // sink is the Kafka sink. It runs no goroutine of its own.
 type sink struct {
 	cluster     *cluster
+	sequencer   *sequencer
 	partitioner partitioner
 	acks        int16
 	log         *slog.Logger
@@ -29,7 +30,7 @@ type sink struct {
 }
 
 func newSink(c *cluster, p partitioner, codec compress.Codec, acks int16, log *slog.Logger) *sink {
-	s := &sink{cluster: c, partitioner: p, acks: acks, log: log, drained: make(chan struct{})}
+	s := &sink{cluster: c, sequencer: newSequencer(c), partitioner: p, acks: acks, log: log, drained: make(chan struct{})}
 	s.encoders.New = func() any { return &encoder{codec: codec} }
 	s.closing, s.stop = context.WithCancelCause(context.Background())
 	return s
@@ -46,6 +47,9 @@ func (s *sink) Publish(ctx context.Context, batch []sinks.Message, results []sin
 	}
 	p.run()
 }
+
+// KeepsOrder promises it: see run.go for what happens within a batch, and sequence.go for attempts that land late.
+func (s *sink) KeepsOrder() {}
 
 // enter begins a call: its context also ends when the sink closes. leave ends it, in any case.
 func (s *sink) enter(ctx context.Context) (inner context.Context, leave func(), err error) {

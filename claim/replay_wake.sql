@@ -1,0 +1,2 @@
+-- Wakes idle relays at commit, as an enqueue does.
+SELECT count(*) FROM :relay_notify()

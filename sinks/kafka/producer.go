@@ -1,0 +1,73 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+)
+
+// producerPause is between two questions for a producer id while the broker fetches some from its controller.
+const producerPause = 50 * time.Millisecond
+
+// newProducer asks for a producer id that nobody has had. A broker hands out a block of a thousand; when that is used
+// up, and at first, it answers that it's loading until it has another, which is a matter of milliseconds.
+func (c *cluster) newProducer(ctx context.Context) (stamp, error) {
+	patient, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	for {
+		got, err := c.askForProducer(ctx)
+		if !errors.Is(err, kafkago.GroupLoadInProgress) || sleep(patient, producerPause) != nil {
+			return got, err
+		}
+	}
+}
+
+// askForProducer asks one broker after the other until one answers.
+func (c *cluster) askForProducer(ctx context.Context) (stamp, error) {
+	var failure error
+	for _, address := range c.candidates() {
+		got, err := c.askProducerOf(ctx, address)
+		if err == nil {
+			return got, nil
+		}
+		if failure = joined(failure, err); ctx.Err() != nil {
+			break
+		}
+	}
+	if failure == nil {
+		failure = errClosed
+	}
+	return unstamped, fmt.Errorf("ask for a producer id: %w", failure)
+}
+
+func (c *cluster) askProducerOf(ctx context.Context, address string) (stamp, error) {
+	reply, err := c.call(ctx, address, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
+	if err != nil {
+		return unstamped, err
+	}
+	res := reply.(*initproducerid.Response)
+	if res.ErrorCode != 0 {
+		return unstamped, producerRefused{address, res.ErrorCode}
+	}
+	return stamp{producer: res.ProducerID, epoch: res.ProducerEpoch}, nil
+}
+
+// producerRefused is a broker's answer to the question for a producer id.
+type producerRefused struct {
+	address string
+	code    int16
+}
+
+func (e producerRefused) Error() string {
+	text := fmt.Sprintf("broker %s: %v", e.address, e.Unwrap())
+	if kafkago.Error(e.code) == kafkago.ClusterAuthorizationFailed {
+		text += ": keeping the order takes Write on a topic, before Kafka 2.8 IdempotentWrite on the cluster"
+	}
+	return text
+}
+
+func (e producerRefused) Unwrap() error { return codeError(e.code, "") }
