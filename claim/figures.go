@@ -49,6 +49,7 @@ type KindFigures struct {
 	Kind             string
 	Ready, Due       int64
 	Running, Dead    int64
+	ClosedKeys       int64 // held by dead jobs, if the kind keeps an order; counted over its first closedLook dead jobs
 	OldestDueSeconds float64
 	Capped           bool // at least one count stopped at the limit
 }
@@ -58,6 +59,8 @@ const (
 	CountLimit = 100_000
 	// glance is how many rows of each pair are counted in one statement for all; only pairs with more get one of their own.
 	glance = 1000
+	// closedLook is how many of a kind's closed keys are looked at.
+	closedLook = 10_000
 	// figuresBudget ends the counting of what has more than a glance shows.
 	figuresBudget = 3 * time.Second
 	// snapshotLeast is the age from which a snapshot is worth showing: every statement has one for a moment.
@@ -72,6 +75,7 @@ func (s *Store) Figures(ctx context.Context) (Figures, error) {
 	for _, step := range []func(context.Context) error{
 		c.pending,
 		c.dead,
+		c.closed,
 		func(ctx context.Context) (err error) { f.DeadTuples, err = s.deadTuples(ctx); return err },
 		func(ctx context.Context) (err error) { f.OldestSnapshot, err = s.oldestSnapshot(ctx); return err },
 	} {
@@ -193,6 +197,26 @@ func (c *counter) countDead(ctx context.Context, kinds []string, most int, full 
 			}
 			if dead > 0 {
 				c.kind(kind).Dead = int64(dead)
+			}
+			return nil
+		})
+		return err
+	})
+}
+
+// closed counts the closed keys.
+func (c *counter) closed(ctx context.Context) error {
+	kinds, err := c.s.ClosedKinds(ctx)
+	if err != nil || len(kinds) == 0 {
+		return err
+	}
+	return c.s.read(ctx, c.s.sql.closedCount, []any{kinds, int32(closedLook)}, func(rows pgx.Rows) error {
+		var kind string
+		var looked, keys int
+		_, err := pgx.ForEachRow(rows, []any{&kind, &looked, &keys}, func() error {
+			if keys > 0 {
+				k := c.kind(kind)
+				k.ClosedKeys, k.Capped = int64(keys), k.Capped || looked == closedLook
 			}
 			return nil
 		})

@@ -20,6 +20,9 @@ var files embed.FS
 type statements struct {
 	table string // quoted
 
+	closedKeys, closedKinds string
+	closedCount, reopen     string
+
 	claimSettings, settleSettings string
 	claim, claimKeys, extend      string
 	done, doneDelete              string
@@ -62,6 +65,7 @@ func statementsFor(table string) (statements, error) {
 	)
 	s := statements{table: at.quoted(at.table)}
 	for name, to := range map[string]*string{
+		"closed_keys": &s.closedKeys, "closed_kinds": &s.closedKinds, "closed_count": &s.closedCount, "reopen": &s.reopen,
 		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "claim_keys": &s.claimKeys, "extend": &s.extend,
 		"done": &s.done, "done_delete": &s.doneDelete, "retry": &s.retry, "dead": &s.dead, "release": &s.release,
 		"pairs": &s.pairs, "kinds": &s.kinds, "register": &s.register, "sweep": &s.sweep, "reap": &s.reap,

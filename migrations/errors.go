@@ -5,6 +5,8 @@ import "errors"
 var (
 	// ErrNotMigrated says that the table doesn't exist, or lacks steps that this version needs.
 	ErrNotMigrated = errors.New("the schema is not migrated")
+	// ErrNoOrderIndex says that a route keeps the order of keys, but the index for it was left out or isn't whole.
+	ErrNoOrderIndex = errors.New("the index for the order of keys is missing")
 	// ErrTooNew says that the schema comes from a newer version that no longer supports this one.
 	ErrTooNew = errors.New("the schema is too new")
 	// ErrNotAdoptable says that the table that exists can't be taken over as it is; nothing was changed.

@@ -63,19 +63,9 @@ type Querier interface {
 // ErrNotMigrated or ErrTooNew and says what to do, or it is what kept it from looking. A newer schema is fine when it
 // says that it supports this version, so that a rollback of the relay can start.
 func Check(ctx context.Context, conn Querier, table string) error {
-	n, err := Options{Table: table}.parse()
+	n, err := find(ctx, conn, table)
 	if err != nil {
-		return fmt.Errorf("check the schema: %w", err)
-	}
-	if n.schema == "" {
-		var found *string
-		if err := conn.QueryRow(ctx, query("resolve"), n.quoted()).Scan(&found); err != nil {
-			return fmt.Errorf("check the schema of %s: %w", n, err)
-		}
-		if found == nil {
-			return fmt.Errorf("%w: no schema of the search_path exists: create one, then run `relay migrate up`", ErrNotMigrated)
-		}
-		n.schema = *found
+		return err
 	}
 	var hasSchema, hasTable, bookkeeping bool
 	if err := conn.QueryRow(ctx, query("exists"), n.schema, n.quoted(), n.in(bookkeepingTable)).Scan(&hasSchema, &hasTable, &bookkeeping); err != nil {
@@ -88,6 +78,44 @@ func Check(ctx context.Context, conn Querier, table string) error {
 		return fmt.Errorf("%w: table %s was not made or adopted by relay: run `relay migrate up`", ErrNotMigrated, n)
 	}
 	return checkVersion(ctx, conn, n)
+}
+
+// CheckOrder returns nil when the table has the index that routes with `order: key` need, which [Options].WithoutOrder
+// leaves out. Otherwise the error is ErrNoOrderIndex, or what kept it from looking.
+func CheckOrder(ctx context.Context, conn Querier, table string) error {
+	n, err := find(ctx, conn, table)
+	if err != nil {
+		return err
+	}
+	var valid bool
+	err = conn.QueryRow(ctx, query("index"), n.in(n.index("order")), n.quoted()).Scan(&valid)
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("look up the order index of %s: %w", n, err)
+	case !valid:
+		return fmt.Errorf("%w: %s has no valid index %s: run `relay migrate up` (without --without-order)", ErrNoOrderIndex, n, n.index("order"))
+	}
+	return nil
+}
+
+// find parses the name and finds its schema.
+func find(ctx context.Context, conn Querier, table string) (names, error) {
+	n, err := Options{Table: table}.parse()
+	if err != nil {
+		return n, fmt.Errorf("check the schema: %w", err)
+	}
+	if n.schema != "" {
+		return n, nil
+	}
+	var found *string
+	if err := conn.QueryRow(ctx, query("resolve"), n.quoted()).Scan(&found); err != nil {
+		return n, fmt.Errorf("check the schema of %s: %w", n, err)
+	}
+	if found == nil {
+		return n, fmt.Errorf("%w: no schema of the search_path exists: create one, then run `relay migrate up`", ErrNotMigrated)
+	}
+	n.schema = *found
+	return n, nil
 }
 
 func checkVersion(ctx context.Context, conn Querier, n names) error {

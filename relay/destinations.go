@@ -1,5 +1,7 @@
 package relay
 
+import "slices"
+
 // Destination is one place that routes lead to.
 type Destination struct {
 	Text    string // as the route writes it: its name in delivered, metrics and filters
@@ -16,6 +18,17 @@ func (r *Router) Destinations() []Destination {
 		out = append(out, Destination{Text: d.text, Sink: d.sink, Address: address, Fixed: fixed})
 	}
 	return out
+}
+
+// Closes says whether the kind's route keeps the order of keys and lets a dead job hold its key.
+func (r *Router) Closes(kind string) bool {
+	c := r.find(kind)
+	return c != nil && c.order.keys && !c.order.skip
+}
+
+// Ordered says whether any route keeps the order of keys.
+func (r *Router) Ordered() bool {
+	return slices.ContainsFunc(r.routes, func(c *route) bool { return c.order.keys })
 }
 
 // Serves says whether a route matches the kind.

@@ -28,7 +28,21 @@ func (s *settings) databaseCheck(db *pgxpool.Pool) check {
 			return append(found, ops.Finding{Level: ops.Fail, Subject: "schema", Text: explain(err).Error()})
 		}
 		found = append(found, ops.Finding{Level: ops.OK, Subject: "schema", Text: "table " + s.Table + " is migrated"})
-		return append(found, together(ctx, []check{p.Privileges, p.Index, s.vacuumCheck(db)})...)
+		checks := []check{p.Privileges, p.Index, s.vacuumCheck(db)}
+		if s.router != nil && s.router.Ordered() {
+			checks = append(checks, s.orderCheck(db))
+		}
+		return append(found, together(ctx, checks)...)
+	}
+}
+
+// orderCheck looks for what keeping the order of keys needs.
+func (s *settings) orderCheck(db *pgxpool.Pool) check {
+	return func(ctx context.Context) []ops.Finding {
+		if err := migrations.CheckOrder(ctx, db, s.Table); err != nil {
+			return []ops.Finding{{Level: ops.Fail, Subject: "order index", Text: explain(err).Error()}}
+		}
+		return []ops.Finding{{Level: ops.OK, Subject: "order index", Text: "routes can keep the order of keys"}}
 	}
 }
 

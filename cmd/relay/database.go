@@ -41,7 +41,7 @@ var poolerRemedies = []struct {
 func remedy(err error) (what string, known bool) {
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, migrations.ErrNotMigrated):
+	case errors.Is(err, migrations.ErrNotMigrated), errors.Is(err, migrations.ErrNoOrderIndex):
 		return "RELAY_MIGRATE=true has relay run do it", true
 	case errors.Is(err, migrations.ErrTooNew), errors.Is(err, migrations.ErrNotAdoptable), errors.Is(err, errOldPostgres):
 		return "", true

@@ -17,7 +17,7 @@ configuration.`
 func newRoot(a *app) *cobra.Command {
 	root := group("relay", "Transactional outbox relay: Postgres to Kafka, RabbitMQ and SQS",
 		runCommand(a), demoCommand(a), migrateCommand(a), enqueueCommand(a), statusCommand(a), checkCommand(a),
-		deadCommand(a), replayCommand(a), kindsCommand(a), healthCommand(a), versionCommand(a))
+		deadCommand(a), keysCommand(a), replayCommand(a), kindsCommand(a), healthCommand(a), versionCommand(a))
 	root.Long = rootLong
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetIn(a.stdin)

@@ -116,7 +116,7 @@ func (v *service) relayUntil(ctx, abandon context.Context) error {
 	if err != nil {
 		return err
 	}
-	stats := ops.NewStats(ops.StatsOptions{Store: figures, Source: v.Source, Serves: r.Serves, Kinds: v.exactKinds(), Log: v.log})
+	stats := ops.NewStats(ops.StatsOptions{Store: figures, Source: v.Source, Routes: v.known(), Kinds: v.exactKinds(), Log: v.log})
 	v.registry.MustRegister(stats)
 	v.stage.running(r, stats)
 	v.log.Info("relaying", "source", v.Source, "table", v.Table)
@@ -165,8 +165,8 @@ func (v *service) prepare(ctx context.Context) error {
 		return err
 	}
 	err := v.migrated(ctx)
-	if v.Migrate && errors.Is(err, migrations.ErrNotMigrated) {
-		// Only then: an up of its own accord would build what somebody left out on purpose, as the order index.
+	if v.Migrate && (errors.Is(err, migrations.ErrNotMigrated) || errors.Is(err, migrations.ErrNoOrderIndex)) {
+		// Only then: an up of its own accord would build what somebody left out on purpose.
 		if err = v.migrateUp(ctx); err == nil {
 			err = v.migrated(ctx)
 		}
@@ -182,7 +182,11 @@ func (v *service) prepare(ctx context.Context) error {
 func (v *service) migrated(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
-	return migrations.Check(ctx, v.db, v.Table)
+	err := migrations.Check(ctx, v.db, v.Table)
+	if err == nil && v.router.Ordered() {
+		err = migrations.CheckOrder(ctx, v.db, v.Table)
+	}
+	return err
 }
 
 // listenAdmin binds the admin address.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/jobrelay/relay/config"
+	"github.com/jobrelay/relay/internal/ops"
 	"github.com/jobrelay/relay/relay"
 	"github.com/jobrelay/relay/sinks"
 	"github.com/jobrelay/relay/sinks/stdout"
@@ -145,6 +146,14 @@ func (s *settings) serves() func(kind string) bool {
 		return nil
 	}
 	return s.router.Serves
+}
+
+// known is what figures need of the routes.
+func (s *settings) known() ops.Routes {
+	if s.router == nil {
+		return ops.Routes{}
+	}
+	return ops.Routes{Serves: s.router.Serves, Closes: s.router.Closes}
 }
 
 // exactKinds are the kinds that routes name without a pattern.

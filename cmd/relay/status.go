@@ -57,7 +57,7 @@ func (a *app) status(ctx context.Context) (ops.Status, error) {
 	if err != nil {
 		return ops.Status{}, explain(err)
 	}
-	return ops.NewStatus(s.Source, figures, s.serves()), nil
+	return ops.NewStatus(s.Source, figures, s.known()), nil
 }
 
 func (a *app) printStatus(s ops.Status) error {
@@ -70,7 +70,7 @@ func (a *app) printStatus(s ops.Status) error {
 		return err
 	}
 	t := table(a.stdout)
-	_, _ = fmt.Fprintln(t, "KIND\tROUTED\tREADY\tDUE\tRUNNING\tDEAD\tOLDEST DUE")
+	_, _ = fmt.Fprintln(t, "KIND\tROUTED\tREADY\tDUE\tRUNNING\tDEAD\tCLOSED KEYS\tOLDEST DUE")
 	capped := false
 	for _, k := range s.Kinds {
 		capped = capped || k.Capped
@@ -82,7 +82,7 @@ func (a *app) printStatus(s ops.Status) error {
 		if k.Due > 0 {
 			oldest = seconds(k.OldestDueSeconds)
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%s\n", printable(k.Kind), routed, k.Ready, k.Due, k.Running, k.Dead, oldest)
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", printable(k.Kind), routed, k.Ready, k.Due, k.Running, k.Dead, k.ClosedKeys, oldest)
 	}
 	if capped {
 		_, _ = fmt.Fprintln(t, "counts stop at 100,000 for each kind and status")

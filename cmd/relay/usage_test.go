@@ -95,7 +95,7 @@ func TestBadSettings(t *testing.T) {
 		"unknown sink":      {config.Environ{"RELAY_ROUTES": `[{kind: a, to: ["nosink:x"]}]`}, []string{"RELAY_ROUTES.*nosink"}},
 		"setting and route": {config.Environ{"RELAY_LEASE": "x", "RELAY_ROUTES": `[{kind: a, to: ["nosink:x"]}]`}, []string{"RELAY_LEASE", "nosink"}},
 		"address":           {config.Environ{"RELAY_ROUTES": `[{kind: a, to: ["discard:x"]}]`}, []string{"RELAY_ROUTES.*discard"}},
-		"order":             {config.Environ{"RELAY_ROUTES": `[{kind: a, to: ["discard:"], order: key}]`}, []string{"RELAY_ROUTES.*order"}},
+		"order":             {config.Environ{"RELAY_ROUTES": `[{kind: a, to: ["discard:"], order: keys}]`}, []string{"RELAY_ROUTES.*order"}},
 		"sink's setting":    {config.Environ{"RELAY_ROUTES": `[{kind: a, to: ["kafka:t"]}]`, "RELAY_KAFKA_BROKERS": "b", "RELAY_KAFKA_ACKS": "0"}, []string{"RELAY_KAFKA_ACKS"}},
 		"named sink's":      {config.Environ{"RELAY_SINKS": "eu:kafka", "RELAY_EU_BROKERS": "b", "RELAY_EU_ACKS": "0"}, []string{"RELAY_EU_ACKS"}},
 		"sink type":         {config.Environ{"RELAY_SINKS": "eu:pigeon"}, []string{"RELAY_SINKS.*pigeon.*kafka"}},

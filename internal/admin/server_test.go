@@ -43,7 +43,7 @@ func (s subject) server() *Server {
 		Health: func() relay.Health { return s.health },
 		Status: func() (ops.Status, time.Duration, bool) {
 			f := claim.Figures{At: time.Now(), Kinds: s.figures, OldestSnapshot: &claim.Snapshot{PID: 7, AgeSeconds: 90, State: "idle in transaction", Application: "report"}}
-			return ops.NewStatus("shop", f, func(kind string) bool { return kind != "alien" }), s.age, !s.unread
+			return ops.NewStatus("shop", f, ops.Routes{Serves: func(kind string) bool { return kind != "alien" }}), s.age, !s.unread
 		},
 		Gatherer: reg,
 		Version:  "v1.2.3",

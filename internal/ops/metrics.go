@@ -39,6 +39,8 @@ var (
 		"Age of the oldest due job of the kind, counted from when it was enqueued.", []string{"kind"}, nil)
 	descJobs = prometheus.NewDesc("relay_jobs",
 		"Jobs by kind and status (due are those of ready whose time has come); a count stops at 100000.", []string{"kind", "status"}, nil)
+	descClosed = prometheus.NewDesc("relay_closed_keys",
+		"Keys that a dead job holds, by kinds whose route keeps the order of keys; a count stops at 10000.", []string{"kind"}, nil)
 	descAge = prometheus.NewDesc("relay_stats_age_seconds",
 		"Age of the figures read from the database; those older than 30 s are left out.", nil, nil)
 )
@@ -47,6 +49,7 @@ var (
 func (s *Stats) Describe(ch chan<- *prometheus.Desc) {
 	ch <- descLag
 	ch <- descJobs
+	ch <- descClosed
 	ch <- descAge
 }
 
@@ -73,6 +76,9 @@ func (s *Stats) Collect(ch chan<- prometheus.Metric) {
 		gauge(descJobs, float64(k.Due), label, "due")
 		gauge(descJobs, float64(k.Running), label, "running")
 		gauge(descJobs, float64(k.Dead), label, "dead")
+		if k.ClosedKeys > 0 || label != otherKind && s.o.Routes.Closes(label) {
+			gauge(descClosed, float64(k.ClosedKeys), label)
+		}
 	}
 }
 
@@ -83,7 +89,7 @@ func (s *Stats) byLabel() map[string]Kind {
 		out[k] = Kind{}
 	}
 	for _, f := range s.latest.Kinds {
-		if !s.o.Serves(f.Kind) {
+		if !s.o.Routes.Serves(f.Kind) {
 			continue
 		}
 		label := s.labels.of(f.Kind)
@@ -92,6 +98,9 @@ func (s *Stats) byLabel() map[string]Kind {
 		k.Due += f.Due
 		k.Running += f.Running
 		k.Dead += f.Dead
+		if s.o.Routes.Closes(f.Kind) {
+			k.ClosedKeys += f.ClosedKeys
+		}
 		k.OldestDueSeconds = max(k.OldestDueSeconds, f.OldestDueSeconds)
 		out[label] = k
 	}

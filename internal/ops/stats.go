@@ -18,11 +18,11 @@ type Figurer interface {
 	Figures(ctx context.Context) (claim.Figures, error)
 }
 
-// StatsOptions configure [Stats]; Store and Serves are required.
+// StatsOptions configure [Stats]; Store and Routes are required.
 type StatsOptions struct {
 	Store  Figurer
 	Source string
-	Serves func(kind string) bool
+	Routes Routes
 	Kinds  []string      // kinds known by name from the routes: they are in the metrics from the start, as zeros
 	Every  time.Duration // between two readings; default 5s
 	Log    *slog.Logger  // default: discard
@@ -91,7 +91,7 @@ func (s *Stats) keep(f claim.Figures) {
 	defer s.mu.Unlock()
 	s.latest, s.read = f, time.Now()
 	for _, k := range f.Kinds {
-		if s.o.Serves(k.Kind) {
+		if s.o.Routes.Serves(k.Kind) {
 			s.labels.of(k.Kind)
 		}
 	}
@@ -104,5 +104,5 @@ func (s *Stats) Status() (Status, time.Duration, bool) {
 	if s.read.IsZero() {
 		return Status{}, time.Since(s.started), false
 	}
-	return NewStatus(s.o.Source, s.latest, s.o.Serves), time.Since(s.read), true
+	return NewStatus(s.o.Source, s.latest, s.o.Routes), time.Since(s.read), true
 }

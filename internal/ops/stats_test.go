@@ -33,13 +33,16 @@ func figures(kinds ...claim.KindFigures) claim.Figures {
 	return claim.Figures{At: time.Now(), Kinds: kinds}
 }
 
-func serveOurs(kind string) bool { return !strings.HasPrefix(kind, "alien") }
+var ours = Routes{
+	Serves: func(kind string) bool { return !strings.HasPrefix(kind, "alien") },
+	Closes: func(kind string) bool { return kind == "a" },
+}
 
 func metricsOf(t *testing.T, s *Stats) string {
 	t.Helper()
 	reg := prometheus.NewPedanticRegistry()
 	reg.MustRegister(s)
-	text, err := testutil.CollectAndFormat(reg, expfmt.TypeTextPlain, "relay_lag_seconds", "relay_jobs")
+	text, err := testutil.CollectAndFormat(reg, expfmt.TypeTextPlain, "relay_lag_seconds", "relay_jobs", "relay_closed_keys")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,14 +51,16 @@ func metricsOf(t *testing.T, s *Stats) string {
 
 func TestMetricsShowServedKinds(t *testing.T) {
 	t.Parallel()
-	s := NewStats(StatsOptions{Serves: serveOurs, Kinds: []string{"known"}})
+	s := NewStats(StatsOptions{Routes: ours, Kinds: []string{"known"}})
 	s.keep(figures(
-		claim.KindFigures{Kind: "a", Ready: 7, Due: 5, Running: 2, Dead: 1, OldestDueSeconds: 1.5},
+		claim.KindFigures{Kind: "a", Ready: 7, Due: 5, Running: 2, Dead: 1, ClosedKeys: 3, OldestDueSeconds: 1.5},
+		claim.KindFigures{Kind: "b", ClosedKeys: 4},
 		claim.KindFigures{Kind: "alien", Ready: 9, OldestDueSeconds: 99}))
 	text := metricsOf(t, s)
 	for _, want := range []string{
 		`relay_jobs{kind="a",status="ready"} 7`, `relay_jobs{kind="a",status="due"} 5`, `relay_jobs{kind="a",status="running"} 2`,
 		`relay_jobs{kind="a",status="dead"} 1`, `relay_lag_seconds{kind="a"} 1.5`,
+		`relay_closed_keys{kind="a"} 3`,
 		`relay_jobs{kind="known",status="ready"} 0`, `relay_lag_seconds{kind="known"} 0`,
 	} {
 		if !strings.Contains(text, want) {
@@ -73,7 +78,7 @@ func TestMetricsShowServedKinds(t *testing.T) {
 
 func TestMetricsBoundKinds(t *testing.T) {
 	t.Parallel()
-	s := NewStats(StatsOptions{Serves: serveOurs})
+	s := NewStats(StatsOptions{Routes: ours})
 	var kinds []claim.KindFigures
 	for i := range 3 * maxKinds {
 		kinds = append(kinds, claim.KindFigures{Kind: fmt.Sprintf("k%04d", i), Ready: 1, OldestDueSeconds: float64(i)})
@@ -91,7 +96,7 @@ func TestMetricsBoundKinds(t *testing.T) {
 
 func TestOldFiguresAreLeftOut(t *testing.T) {
 	t.Parallel()
-	s := NewStats(StatsOptions{Serves: serveOurs})
+	s := NewStats(StatsOptions{Routes: ours})
 	if n := testutil.CollectAndCount(s); n != 1 {
 		t.Errorf("%d metrics before the first reading, want the age alone", n)
 	}
@@ -113,7 +118,7 @@ func TestOldFiguresAreLeftOut(t *testing.T) {
 func TestStatsRead(t *testing.T) {
 	t.Parallel()
 	source := fake{figures: make(chan claim.Figures)}
-	s := NewStats(StatsOptions{Store: source, Source: "shop", Serves: serveOurs, Every: time.Millisecond})
+	s := NewStats(StatsOptions{Store: source, Source: "shop", Routes: ours, Every: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
@@ -130,7 +135,7 @@ func TestStatsRead(t *testing.T) {
 func TestStatsGoOnAfterErrors(t *testing.T) {
 	t.Parallel()
 	source := fake{figures: make(chan claim.Figures), err: errors.New("away")}
-	s := NewStats(StatsOptions{Store: source, Serves: serveOurs, Every: time.Millisecond})
+	s := NewStats(StatsOptions{Store: source, Routes: ours, Every: time.Millisecond})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
@@ -149,11 +154,11 @@ func TestStatus(t *testing.T) {
 	f := figures(
 		claim.KindFigures{Kind: "a", Due: 1, Ready: 1, OldestDueSeconds: 3},
 		claim.KindFigures{Kind: "alien", Due: 1, Ready: 1, OldestDueSeconds: 30})
-	s := NewStatus("shop", f, serveOurs)
+	s := NewStatus("shop", f, ours)
 	if s.LagSeconds != 3 || !*s.Kinds[0].Routed || *s.Kinds[1].Routed {
 		t.Errorf("with routes: %+v", s)
 	}
-	s = NewStatus("shop", f, nil)
+	s = NewStatus("shop", f, Routes{})
 	if s.LagSeconds != 30 || s.Kinds[0].Routed != nil {
 		t.Errorf("without routes: %+v", s)
 	}

@@ -25,12 +25,19 @@ type Kind struct {
 	Running          int64   `json:"running"`
 	Dead             int64   `json:"dead"`
 	OldestDueSeconds float64 `json:"oldest_due_seconds"`
+	ClosedKeys       int64   `json:"closed_keys"`      // held by a dead job, where the route keeps the order of keys
 	Capped           bool    `json:"capped,omitempty"` // a count stopped at claim.CountLimit
 }
 
-// NewStatus shapes figures. serves says whether a route matches a kind; nil means that no routes are known, and then
-// every kind counts for the lag.
-func NewStatus(source string, f claim.Figures, serves func(string) bool) Status {
+// Routes is what figures need to know of the routes. The zero value: none are known, and then every kind counts for the
+// lag, and every key that a dead job could hold as held.
+type Routes struct {
+	Serves func(kind string) bool // a route matches the kind
+	Closes func(kind string) bool // its route lets a dead job hold its key
+}
+
+// NewStatus shapes figures.
+func NewStatus(source string, f claim.Figures, routes Routes) Status {
 	s := Status{Source: source, At: f.At.UTC(), DeadTuples: f.DeadTuples, OldestSnapshot: f.OldestSnapshot, Kinds: []Kind{}}
 	for _, k := range f.Kinds {
 		line := Kind{
@@ -38,9 +45,12 @@ func NewStatus(source string, f claim.Figures, serves func(string) bool) Status 
 			OldestDueSeconds: k.OldestDueSeconds, Capped: k.Capped,
 		}
 		ours := true
-		if serves != nil {
-			ours = serves(k.Kind)
+		if routes.Serves != nil {
+			ours = routes.Serves(k.Kind)
 			line.Routed = &ours
+		}
+		if routes.Closes == nil || routes.Closes(k.Kind) {
+			line.ClosedKeys = k.ClosedKeys
 		}
 		if ours {
 			s.LagSeconds = max(s.LagSeconds, k.OldestDueSeconds)
