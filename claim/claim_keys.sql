@@ -6,19 +6,24 @@
 -- unfinished job is ready, due and ours; whatever else that job is, it holds its key. `closes`: a key is also held by a
 -- job of it that is dead, as long as it is.
 --
+-- The walk meets the index entries of what was done until vacuum has removed them, and beside an old snapshot that isn't
+-- soon. Keys that the process knows to have had nothing unfinished below some id need no walk: it looks there at once.
+--
 -- What is locked is looked at again as it is then. A candidate that another process holds, or that has changed since the
 -- snapshot, is missing from the run, and the run ends before it. Runs share the batch evenly, and the bytes cut the
--- later places of all runs before the first place of any.
+-- later places of all runs before the first place of any. Fewer keys and longer runs leave keys for other workers.
 --
 -- Jobs of these kinds without a key are taken by the other claim; $8 are those that a sweep has found.
 --
--- $1–$7 a kind each: kind, key to start from, closes, most rows, most keys to walk, most rows of a key, open
--- destinations as an array literal or ''   $8 ids without a key
--- $9 most rows in all   $10 most bytes   $11 lease in microseconds   $12 token
+-- $1–$8 a kind each: kind, key to start from, closes, most rows, most keys to walk, most open keys, most rows of a key,
+-- open destinations as an array literal or ''
+-- $9–$11 a known key each, and each once: place of its kind in $1, key, nothing of it is unfinished below this id
+-- $12 ids without a key   $13 most rows in all   $14 most bytes   $15 lease in microseconds   $16 token
 WITH asked AS MATERIALIZED (
     SELECT p.*, s.share
-    FROM unnest($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::integer[], $6::integer[], $7::text[])
-           WITH ORDINALITY AS p (kind, start, closes, most, keys, run, lacking, ord)
+    FROM unnest($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::integer[], $6::integer[], $7::integer[],
+                $8::text[])
+           WITH ORDINALITY AS p (kind, start, closes, most, keys, heads, run, lacking, ord)
     CROSS JOIN LATERAL (
         SELECT k.share FROM :relay_kinds AS k WHERE k.kind = p.kind AND k.share > 0 OFFSET 0
     ) AS s
@@ -47,12 +52,31 @@ WITH asked AS MATERIALIZED (
                 ORDER BY j.key, j.id
                 LIMIT 1
             ) AS h
-            WHERE w.n < p.keys AND w.opened < p.most
+            WHERE w.n < p.keys AND w.opened < p.heads
         )
         SELECT key, id, n, opened, open FROM walk WHERE n > 0
     ) AS w
+    UNION ALL
+    SELECT p.ord, a.key, h.id, 0, 0, h.open
+    FROM unnest($9::integer[], $10::text[], $11::bigint[]) AS a (ord, key, above)
+    JOIN asked AS p ON p.ord = a.ord
+    CROSS JOIN LATERAL (
+        SELECT j.id,
+               j.status = 'ready' AND j.run_at <= statement_timestamp()
+                 AND (p.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
+                 AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+                 AND NOT (p.closes AND EXISTS (
+                       SELECT FROM :relay_closed_keys AS c JOIN :jobs AS d ON d.id = c.job
+                       WHERE c.kind = j.kind AND c.key = j.key AND d.status = 'dead')) AS open
+        FROM :jobs AS j
+        WHERE j.finished_at IS NULL AND j.key IS NOT NULL AND j.kind = p.kind AND j.key = a.key AND j.id >= a.above
+        ORDER BY j.id
+        LIMIT 1
+    ) AS h
 ), looked AS MATERIALIZED (
-    SELECT DISTINCT ON (ord) ord, n, opened, key FROM walked ORDER BY ord, n DESC
+    SELECT ord, max(n) AS n, count(*) FILTER (WHERE open) AS opened, (array_agg(key ORDER BY n DESC))[1] AS key
+    FROM walked
+    GROUP BY ord
 ), run AS MATERIALIZED (
     SELECT p.ord, p.kind, w.key, p.lacking, c.id, c.place
     FROM walked AS w
@@ -74,50 +98,53 @@ WITH asked AS MATERIALIZED (
     ) AS c
     WHERE w.open
 ), held AS MATERIALIZED (
-    SELECT r.ord, r.key, r.place, d.*
-    FROM run AS r
+    SELECT l.ord, l.key, l.place, l.id, m.stored,
+           CASE WHEN m.stored <= 2000 THEN coalesce(octet_length(l.payload::text), 0) + coalesce(octet_length(l.body), 0)
+                                           + coalesce(octet_length(l.headers::text), 0) END AS bytes
+    FROM (
+        SELECT r.ord, r.key, r.place, d.*
+        FROM run AS r
+        CROSS JOIN LATERAL (
+            SELECT j.id, j.payload, j.body, j.headers
+            FROM :jobs AS j
+            WHERE j.id = r.id
+              AND j.kind = r.kind
+              AND j.key = r.key
+              AND j.finished_at IS NULL
+              AND j.status <> ALL ('{running,done,dead}')
+              AND j.run_at <= statement_timestamp()
+              AND (r.lacking = '' OR NOT coalesce(j.delivered, '{}') @> r.lacking::text[])
+            FOR UPDATE OF j SKIP LOCKED
+        ) AS d
+        UNION ALL
+        SELECT d.*
+        FROM unnest($12::bigint[]) AS a (id)
+        CROSS JOIN LATERAL (
+            SELECT p.ord, NULL, 1, j.id, j.payload, j.body, j.headers
+            FROM :jobs AS j
+            JOIN asked AS p ON p.kind = j.kind
+            WHERE j.id = a.id
+              AND j.key IS NULL
+              AND j.finished_at IS NULL
+              AND j.status <> ALL ('{running,done,dead}')
+              AND j.run_at <= statement_timestamp()
+              AND (p.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
+              AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+            FOR UPDATE OF j SKIP LOCKED
+        ) AS d
+    ) AS l
     CROSS JOIN LATERAL (
-        SELECT j.id, j.payload, j.body, j.headers
-        FROM :jobs AS j
-        WHERE j.id = r.id
-          AND j.kind = r.kind
-          AND j.key = r.key
-          AND j.finished_at IS NULL
-          AND j.status <> ALL ('{running,done,dead}')
-          AND j.run_at <= statement_timestamp()
-          AND (r.lacking = '' OR NOT coalesce(j.delivered, '{}') @> r.lacking::text[])
-        FOR UPDATE OF j SKIP LOCKED
-    ) AS d
-    UNION ALL
-    SELECT d.*
-    FROM unnest($8::bigint[]) WITH ORDINALITY AS a (id, place)
-    CROSS JOIN LATERAL (
-        SELECT p.ord, j.key, 1::bigint, j.id, j.payload, j.body, j.headers
-        FROM :jobs AS j
-        JOIN asked AS p ON p.kind = j.kind
-        WHERE j.id = a.id
-          AND j.key IS NULL
-          AND j.finished_at IS NULL
-          AND j.status <> ALL ('{running,done,dead}')
-          AND j.run_at <= statement_timestamp()
-          AND (p.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
-          AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
-        FOR UPDATE OF j SKIP LOCKED
-    ) AS d
+        SELECT coalesce(pg_column_size(l.payload), 0) + coalesce(pg_column_size(l.body), 0)
+               + coalesce(pg_column_size(l.headers), 0) AS stored
+    ) AS m
 ), whole AS MATERIALIZED (
-    SELECT h.id, row_number() OVER (ORDER BY h.place, h.ord, h.key, h.id) AS n, m.stored,
-           CASE WHEN m.stored <= 2000 THEN coalesce(octet_length(h.payload::text), 0) + coalesce(octet_length(h.body), 0)
-                                           + coalesce(octet_length(h.headers::text), 0) END AS bytes
+    SELECT h.id, h.stored, h.bytes, row_number() OVER (ORDER BY h.place, h.ord, h.key, h.id) AS n
     FROM (
         SELECT *, count(*) OVER (PARTITION BY ord, key ORDER BY place ROWS UNBOUNDED PRECEDING) AS place_without_gap FROM held
     ) AS h
-    CROSS JOIN LATERAL (
-        SELECT coalesce(pg_column_size(h.payload), 0) + coalesce(pg_column_size(h.body), 0)
-               + coalesce(pg_column_size(h.headers), 0) AS stored
-    ) AS m
     WHERE h.key IS NULL OR h.place = h.place_without_gap
     ORDER BY n
-    LIMIT $9::integer
+    LIMIT $13::integer
 ), cut AS (
     SELECT id, n, bytes, sum(coalesce(bytes, stored)) OVER (ORDER BY n ROWS UNBOUNDED PRECEDING) AS least FROM whole
 ), sized AS (
@@ -126,14 +153,16 @@ WITH asked AS MATERIALIZED (
                       + coalesce(octet_length(j.headers::text), 0) FROM :jobs AS j WHERE j.id = c.id
            ))) OVER (ORDER BY c.n ROWS UNBOUNDED PRECEDING) AS total
     FROM cut AS c
-    WHERE c.n = 1 OR c.least <= $10::bigint
+    WHERE c.n = 1 OR c.least <= $14::bigint
 ), taken AS (
     UPDATE :jobs AS j
     SET status = 'running',
         attempts = least(j.attempts, 2147483646) + 1,
-        leased_until = statement_timestamp() + $11::bigint * interval '1 microsecond',
-        lease_token = $12::bigint
-    WHERE j.id = ANY (ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $10::bigint))
+        leased_until = statement_timestamp() + $15::bigint * interval '1 microsecond',
+        lease_token = $16::bigint
+    WHERE j.id = ANY (CASE WHEN (SELECT sum(bytes) FROM whole HAVING count(bytes) = count(*)) <= $14::bigint
+                           THEN ARRAY (SELECT id FROM whole)
+                           ELSE ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $14::bigint) END)
     RETURNING j.id, j.kind, j.key, j.priority, j.payload::text, j.body, j.headers::text, j.attempts, j.max_attempts,
               j.alone, j.delivered, j.replay_of, j.run_at, j.created_at
 )
@@ -141,5 +170,5 @@ SELECT t.*, (SELECT count(*) FROM whole), NULL::integer, NULL::integer, NULL::in
 FROM taken AS t
 UNION ALL
 SELECT NULL, NULL, l.key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT count(*) FROM whole),
-       l.ord::integer, l.n, l.opened
+       l.ord::integer, l.n, l.opened::integer
 FROM looked AS l

@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,17 +15,32 @@ type Order struct {
 	Run  int  // most jobs of one key in a claim; 0: the batch's own bound
 }
 
-// keys is what a process remembers of a kind's walk from key to key.
+// keys is what a process remembers of a kind's keys.
 type keys struct {
+	known   knownKeys      // those that it has just served, and which need no walk
+	walk    time.Time      // no walk before this while there are known ones
 	after   string         // the next walk starts here
 	hot     bool           // the last one found as many open keys as it was allowed to
+	depth   float64        // how many jobs of a key to take: as many as are likely there
 	rest    time.Time      // no walk before this: the last one was costly and found nothing
 	waiting map[int64]bool // jobs without a key that sweeps found below the floor
 }
 
+// knownKey is a key of which nothing is unfinished below an id: all before was done by this process.
+type knownKey struct {
+	key   string
+	above int64
+}
+
 const (
+	// While known keys bring jobs, walks are made so often that a job of another key waits no longer than this, and take
+	// no more than one part in walksFraction of the time.
+	walksEvery    = 50 * time.Millisecond
+	walksFraction = 4
 	// keysWalked bounds a walk: so many keys for each job of a batch.
 	keysWalked = 4
+	// depthMost bounds how much of one key is taken while there are others.
+	depthMost = 16
 	// keysBudget bounds how long one claim goes on with walks that meet only keys that are held.
 	keysBudget = 100 * time.Millisecond
 	// A walk over all of many keys, or past what a held snapshot keeps, that found nothing and took longer than keysCheap
@@ -34,6 +50,37 @@ const (
 	keysFraction = 20
 	keysRest     = time.Second
 )
+
+// knownKeys is a queue of them. Each key is in it once: a claim that was given one twice could take its jobs with a gap.
+type knownKeys struct {
+	above map[string]int64
+	line  []string
+}
+
+func (k *knownKeys) add(key string, above int64, most int) {
+	if _, there := k.above[key]; !there {
+		if len(k.line) >= most {
+			return
+		}
+		if k.above == nil {
+			k.above = map[string]int64{}
+		}
+		k.line = append(k.line, key)
+	}
+	k.above[key] = max(k.above[key], above)
+}
+
+// take takes known keys off the queue, those that have waited longest first.
+func (k *knownKeys) take(n int) []knownKey {
+	n = min(n, len(k.line))
+	out := make([]knownKey, n)
+	for i, key := range k.line[:n] {
+		out[i] = knownKey{key, k.above[key]}
+		delete(k.above, key)
+	}
+	k.line = slices.Delete(k.line, 0, n)
+	return out
+}
 
 // wait notes jobs that a sweep found; it says how many are new.
 func (k *keys) wait(ids []int64, most int) (added int) {
@@ -52,6 +99,20 @@ func (k *keys) wait(ids []int64, most int) (added int) {
 	return added
 }
 
+// deepen learns how many jobs of a key are there to be taken. A claim of many keys with a few jobs each would leave no
+// key to other workers, and one of few keys would come back nearly empty where each has but one job.
+func (k *keys) deepen(l walked, rows int) {
+	if l.opened == 0 {
+		return
+	}
+	got, due := float64(rows)/float64(l.opened), float64(min(l.branch.run, (l.branch.most+l.opened-1)/l.opened))
+	if got >= due*3/4 {
+		k.depth = min(max(2*k.depth, 2), depthMost, float64(l.branch.run))
+	} else {
+		k.depth = max(got, 1)
+	}
+}
+
 // walk is what one ordered claim asks for.
 type walk struct {
 	branches []keyBranch
@@ -60,9 +121,11 @@ type walk struct {
 
 type keyBranch struct {
 	*kind
-	start           string
-	most, keys, run int
-	lacking         string
+	start             string
+	most, keys, heads int
+	run               int
+	lacking           string
+	known             []knownKey
 }
 
 // walked is what it looked at of one kind.
@@ -119,6 +182,10 @@ func (q *Queue) planKeys(gates map[Pair]Gate) (w walk) {
 		if k.order.Run > 0 {
 			b.run = min(b.run, k.order.Run)
 		}
+		b.heads = max(1, int(float64(b.most)/max(k.keys.depth, 1)))
+		if len(k.keys.known.line) > 0 && now.Before(k.keys.walk) {
+			b.keys, b.known = 0, k.keys.known.take(b.heads)
+		}
 		w.branches = append(w.branches, b)
 		for id := range k.keys.waiting {
 			if len(w.waiting) == q.s.opt.BatchSize || g.Max > 0 {
@@ -157,16 +224,22 @@ func (s *Store) takeKeys(ctx context.Context, w walk) (t taken, looked []walked,
 	return t, looked, err
 }
 
-// args are the statement's parameters $1 to $9.
+// args are the statement's parameters $1 to $13.
 func (w *walk) args(rows int) []any {
 	n := len(w.branches)
 	kinds, starts, closes, lacking := make([]string, n), make([]string, n), make([]bool, n), make([]string, n)
-	most, keys, run := make([]int32, n), make([]int32, n), make([]int32, n)
+	most, keys, heads, run := make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n)
+	var knownOrd []int32
+	var knownKeys []string
+	var knownAbove []int64
 	for i, b := range w.branches {
 		kinds[i], starts[i], closes[i], lacking[i] = b.name, b.start, !b.order.Skip, b.lacking
-		most[i], keys[i], run[i] = int32(b.most), int32(b.keys), int32(b.run)
+		most[i], keys[i], heads[i], run[i] = int32(b.most), int32(b.keys), int32(b.heads), int32(b.run)
+		for _, k := range b.known {
+			knownOrd, knownKeys, knownAbove = append(knownOrd, int32(i+1)), append(knownKeys, k.key), append(knownAbove, k.above)
+		}
 	}
-	return []any{kinds, starts, closes, most, keys, run, lacking, w.waiting, int32(rows)}
+	return []any{kinds, starts, closes, most, keys, heads, run, lacking, knownOrd, knownKeys, knownAbove, w.waiting, int32(rows)}
 }
 
 // learnKeys remembers where the walks ended. It says whether all keys were looked at since they began at the first.
@@ -175,35 +248,72 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.weigh(bytes)
+	rows, n := map[string]int{}, 0
 	for at, n := range got {
+		rows[at.Kind] += n
 		if p := q.find(at); p != nil {
 			p.taken += n
 		}
 	}
-	n := 0
 	ended = true
 	through := map[*kind]bool{} // walked to the last key
 	for _, b := range w.branches {
 		through[b.kind] = true
 	}
 	for _, l := range looked {
-		through[l.branch.kind] = l.keys < l.branch.keys && l.opened < l.branch.most
-		l.branch.kind.keys.after = l.last
-		l.branch.kind.keys.hot = l.opened >= l.branch.most
-		n += l.keys
+		k := &l.branch.kind.keys
+		k.deepen(l, rows[l.branch.name])
+		if l.branch.keys > 0 {
+			through[l.branch.kind] = l.keys < l.branch.keys && l.opened < l.branch.heads
+			k.after, k.hot = l.last, l.opened >= l.branch.heads
+			n += l.keys
+		}
 	}
-	costly := took > keysCheap && (n >= keysMany || q.held)
+	costly, now := took > keysCheap && (n >= keysMany || q.held), time.Now()
 	for _, b := range w.branches {
-		k := b.kind
-		if !through[k] {
-			ended = false
+		k := &b.kind.keys
+		if b.keys == 0 { // nothing was walked
+			if ended = false; rows[b.name] == 0 {
+				k.walk = now
+			}
 			continue
 		}
-		k.keys.after, k.keys.hot = "", false
-		ended = ended && b.start == ""
-		if len(t.leases) == 0 && costly {
-			k.keys.rest = time.Now().Add(min(keysFraction*took, keysRest))
+		k.walk = now.Add(max(walksEvery, walksFraction*took))
+		switch {
+		case !through[b.kind]:
+			ended = false
+		default:
+			k.after, k.hot = "", false
+			ended = ended && b.start == ""
+			if len(t.leases) == 0 && costly {
+				k.rest = now.Add(min(keysFraction*took, keysRest))
+			}
 		}
 	}
 	return ended
+}
+
+// served notes the keys of which all that was claimed is done: their next jobs need no walk. What was claimed of a key
+// began with its oldest unfinished job, so nothing is unfinished before what comes now. Called under mu, and only when
+// it is known which leases were lost.
+func (q *Queue) served(outcomes []Outcome, lost []int64) {
+	type name struct {
+		kind *kind
+		key  string
+	}
+	last, stuck := map[name]int64{}, map[name]bool{}
+	for _, o := range outcomes {
+		k := q.kinds[o.Lease.Kind]
+		if k == nil || !k.order.Keys || o.Lease.Key == nil {
+			continue
+		}
+		at := name{k, *o.Lease.Key}
+		last[at] = max(last[at], o.Lease.ID)
+		stuck[at] = stuck[at] || o.Verdict != Done || slices.Contains(lost, o.Lease.ID)
+	}
+	for at, id := range last {
+		if !stuck[at] {
+			at.kind.keys.known.add(at.key, id+1, keysWalked*q.s.opt.BatchSize)
+		}
+	}
 }

@@ -21,19 +21,26 @@ func (q *Queue) Settle(ctx context.Context, outcomes []Outcome) (lost []int64, e
 	if len(outcomes) == 0 {
 		return nil, nil
 	}
-	defer q.released(outcomes)
-	lost, err = q.s.settle(ctx, outcomes)
+	lost, sure, err := q.s.settle(ctx, outcomes)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.released(outcomes)
 	if err != nil {
 		return lost, fmt.Errorf("settle: %w", err)
+	}
+	if sure {
+		q.served(outcomes, lost)
 	}
 	return lost, nil
 }
 
-// released lets claims look again at what was given back. After an error as well: nobody knows what it did.
+// released lets claims look again at what was given back. After an error as well: nobody knows what it did. Called under
+// mu.
 func (q *Queue) released(outcomes []Outcome) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	for _, o := range outcomes {
+		if k := q.kinds[o.Lease.Kind]; k != nil {
+			k.keys.rest = time.Time{} // its key may be open again
+		}
 		if o.Verdict != Release || o.After > 0 {
 			continue
 		}
@@ -45,7 +52,8 @@ func (q *Queue) released(outcomes []Outcome) {
 
 // settle writes all outcomes in one transaction. When a row makes Postgres refuse the statement (somebody's trigger or
 // constraint), the halves are tried on their own, down to that row: the others must not wait for their leases to end.
-func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, err error) {
+// sure is false when an answer was lost on the way: then nobody knows which leases were.
+func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, sure bool, err error) {
 	groups, arrived := s.group(outcomes), s.arrived(outcomes)
 	done := map[int64]bool{}
 	unsure, err := s.persist(ctx, func(b *pgx.Batch) {
@@ -60,20 +68,20 @@ func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, e
 	})
 	if err != nil {
 		if len(outcomes) == 1 || !refusesRow(err) {
-			return nil, err
+			return nil, false, err
 		}
 		half := len(outcomes) / 2
-		a, errA := s.settle(ctx, outcomes[:half])
-		b, errB := s.settle(ctx, outcomes[half:])
+		a, sureA, errA := s.settle(ctx, outcomes[:half])
+		b, sureB, errB := s.settle(ctx, outcomes[half:])
 		if errA == nil {
 			errA = errB
 		}
-		return append(a, b...), errA
+		return append(a, b...), sureA && sureB, errA
 	}
 	if unsure {
-		return nil, nil
+		return nil, false, nil
 	}
-	return missing(outcomes, done), nil
+	return missing(outcomes, done), true, nil
 }
 
 // collectIDs notes the ids that a statement returns.

@@ -28,17 +28,22 @@ func (r *Relay) pass(ctx context.Context, adm *admission, leases []claim.Lease) 
 	batch := r.publish(ctx, adm, hold, leases)
 	outcomes := make([]claim.Outcome, 0, len(batch))
 	verdicts := make([]verdict, 0, len(batch))
+	runs := false
 	for _, d := range batch {
 		if hold.isLost(d.lease.ID) {
 			continue
 		}
 		out, reason, cause := r.policy.decide(d.lease, d.attempts)
+		runs = runs || d.run != nil
 		outcomes = append(outcomes, out)
 		verdicts = append(verdicts, verdict{d, out, reason, cause})
 		progress = progress || out.Verdict != claim.Release || len(out.Delivered) > 0
 	}
 	r.settle(hold, outcomes, verdicts)
 	hold.release()
+	if runs {
+		adm.lane.hint() // what waited for these jobs' keys can be claimed
+	}
 	return progress
 }
 

@@ -78,6 +78,11 @@ func beside(b *testing.B, to target, jobs int) {
 
 // compare runs both in turn and reports the medians and their ratio.
 func compare(b *testing.B, name string, bare, whole func(*testdb.DB)) {
+	compareOn(b, fill, name, bare, whole)
+}
+
+// compareOn is compare with another table.
+func compareOn(b *testing.B, fill func(testing.TB, *testdb.DB), name string, bare, whole func(*testdb.DB)) {
 	db := testdb.New(b)
 	var bares, wholes, ratios, cpus []float64
 	for b.Loop() {
@@ -128,6 +133,7 @@ func fill(b testing.TB, db *testdb.DB) {
 type target struct {
 	sink    sinks.Sink
 	address string
+	order   string // as a route writes it
 }
 
 // engine makes a relay with production's defaults but for the batch, which is the floor's.
@@ -139,7 +145,7 @@ func engine(b testing.TB, db *testdb.DB, to target, deleteDone bool) *relay.Rela
 	}
 	r, err := relay.New(relay.Config{
 		Store: store, Source: "bench", BatchSize: batchSize, Workers: workers, Retention: time.Hour,
-		Routes: []relay.Route{{Kind: "bench", To: []string{"to:" + to.address}}}, Sinks: map[string]sinks.Sink{"to": to.sink},
+		Routes: []relay.Route{{Kind: "bench", To: []string{"to:" + to.address}, Order: to.order}}, Sinks: map[string]sinks.Sink{"to": to.sink},
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -152,7 +158,12 @@ func relayAll(b testing.TB, db *testdb.DB, to target, deleteDone bool) {
 	b.Helper()
 	counted := &counter{Sink: to.sink, all: make(chan struct{})}
 	counted.left = size.jobs
-	stop := start(engine(b, db, target{counted, to.address}, deleteDone))
+	through := to
+	through.sink = counted
+	if _, ok := to.sink.(sinks.Sequencer); ok {
+		through.sink = sequencer{counted}
+	}
+	stop := start(engine(b, db, through, deleteDone))
 	<-counted.all
 	if err := stop(); err != nil { // the drain settles the last batches
 		b.Error(err)
@@ -178,6 +189,11 @@ type counter struct {
 	all  chan struct{}
 	at   func(m sinks.Message, now time.Time)
 }
+
+// sequencer counts before a sink that keeps the order of a run.
+type sequencer struct{ *counter }
+
+func (sequencer) KeepsOrder() {}
 
 func (c *counter) Publish(ctx context.Context, batch []sinks.Message, results []sinks.Result) {
 	c.Sink.Publish(ctx, batch, results)
@@ -213,7 +229,7 @@ func latency(b *testing.B, to target, perSecond, jobs int) {
 	var mu sync.Mutex
 	committed, accepted := map[string]time.Time{}, map[string]time.Time{}
 	c := &counter{Sink: to.sink, left: jobs, all: make(chan struct{}), at: func(m sinks.Message, now time.Time) { accepted[m.ID] = now }}
-	stop := start(engine(b, db, target{c, to.address}, false))
+	stop := start(engine(b, db, target{sink: c, address: to.address}, false))
 	tick := time.NewTicker(time.Second / time.Duration(perSecond))
 	defer tick.Stop()
 	var writers sync.WaitGroup

@@ -40,7 +40,7 @@ func open(b testing.TB, t sinks.Type, env map[string]string) sinks.Sink {
 
 func name() string { return "bench-" + strconv.FormatInt(time.Now().UnixNano(), 36) }
 
-func discard(b testing.TB) target { return target{open(b, sinkdiscard.Type(), nil), ""} }
+func discard(b testing.TB) target { return target{sink: open(b, sinkdiscard.Type(), nil)} }
 
 func kafka(b testing.TB) target {
 	b.Helper()
@@ -56,7 +56,7 @@ func kafka(b testing.TB) target {
 		_, _ = kadm.NewClient(cl).DeleteTopic(context.Background(), topic)
 		cl.Close()
 	})
-	return target{open(b, sinkkafka.Type(), map[string]string{"BROKERS": addr}), topic}
+	return target{sink: open(b, sinkkafka.Type(), map[string]string{"BROKERS": addr}), address: topic}
 }
 
 func rabbitmq(b testing.TB) target {
@@ -77,21 +77,27 @@ func rabbitmq(b testing.TB) target {
 		_, _ = ch.QueueDelete(queue, false, false, false)
 		_ = conn.Close()
 	})
-	return target{open(b, sinkrabbitmq.Type(), map[string]string{"URL": url}), "/" + queue}
+	return target{sink: open(b, sinkrabbitmq.Type(), map[string]string{"URL": url}), address: "/" + queue}
 }
 
-func sqs(b testing.TB) target {
+func sqs(b testing.TB) target { return sqsQueue(b, name(), nil) }
+
+func fifo(b testing.TB) target {
+	return sqsQueue(b, name()+".fifo", map[string]string{"FifoQueue": "true"})
+}
+
+func sqsQueue(b testing.TB, queue string, attributes map[string]string) target {
 	b.Helper()
-	endpoint, queue := services.SQS(b), name()
+	endpoint := services.SQS(b)
 	b.(interface{ Setenv(k, v string) }).Setenv("AWS_ACCESS_KEY_ID", "bench")
 	b.(interface{ Setenv(k, v string) }).Setenv("AWS_SECRET_ACCESS_KEY", "bench")
 	cl := awssqs.New(awssqs.Options{BaseEndpoint: &endpoint, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
-	q, err := cl.CreateQueue(context.Background(), &awssqs.CreateQueueInput{QueueName: aws.String(queue)})
+	q, err := cl.CreateQueue(context.Background(), &awssqs.CreateQueueInput{QueueName: aws.String(queue), Attributes: attributes})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _, _ = cl.DeleteQueue(context.Background(), &awssqs.DeleteQueueInput{QueueUrl: q.QueueUrl}) })
-	return target{open(b, sinksqs.Type(), map[string]string{"ENDPOINT": endpoint, "REGION": "us-east-1"}), queue}
+	return target{sink: open(b, sinksqs.Type(), map[string]string{"ENDPOINT": endpoint, "REGION": "us-east-1"}), address: queue}
 }
 
 // TestBenchmarksRun keeps the benchmarks from rotting: each once, small.
@@ -99,7 +105,7 @@ func TestBenchmarksRun(t *testing.T) {
 	services.Postgres(t)
 	defer func(jobs, rounds int) { size.jobs, size.rounds = jobs, rounds }(size.jobs, size.rounds)
 	size.jobs, size.rounds = 2000, 1
-	for name, f := range map[string]func(*testing.B){"discard": BenchmarkDiscard, "kafka": BenchmarkKafka, "rabbitmq": BenchmarkRabbitMQ, "sqs": BenchmarkSQS, "latency": BenchmarkLatency} {
+	for name, f := range map[string]func(*testing.B){"discard": BenchmarkDiscard, "kafka": BenchmarkKafka, "rabbitmq": BenchmarkRabbitMQ, "sqs": BenchmarkSQS, "latency": BenchmarkLatency, "order": BenchmarkOrder} {
 		if r := testing.Benchmark(f); r.N == 0 {
 			t.Errorf("benchmark %s failed", name)
 		}
