@@ -12,6 +12,8 @@
 // jobs and send them in one round trip, with a guarded notification that wakes an idle relay at commit. A pool or a
 // connection doesn't compile in place of the transaction: the job would be on its own.
 //
+// [EnqueueOrdered] is for routes that keep the order of keys, where nothing else serializes the producers of a key.
+//
 // A [Client] names another table, or leaves the notification out.
 //
 // What Postgres or the relay would refuse later is refused here, by an [*InvalidError] that names the job, the field

@@ -51,24 +51,35 @@ func EnqueueSQL(ctx context.Context, tx SQLTx, jobs ...Job) ([]int64, error) {
 // A job that can't be enqueued gives an [*InvalidError]: none of the jobs is inserted and the transaction is as it
 // was. After another error Postgres has aborted the transaction.
 func (c Client) Enqueue(ctx context.Context, tx Tx, jobs ...Job) ([]int64, error) {
-	return c.enqueue(jobs, func(statement string, args []any) ([]int64, error) {
+	return c.enqueue(jobs, onTx(ctx, tx))
+}
+
+// EnqueueSQL is Enqueue for database/sql.
+func (c Client) EnqueueSQL(ctx context.Context, tx SQLTx, jobs ...Job) ([]int64, error) {
+	return c.enqueue(jobs, onSQLTx(ctx, tx))
+}
+
+// query runs a statement that returns one column of ids.
+type query func(statement string, args []any) ([]int64, error)
+
+func onTx(ctx context.Context, tx Tx) query {
+	return func(statement string, args []any) ([]int64, error) {
 		rows, err := tx.Query(ctx, statement, args...)
 		if err != nil {
 			return nil, err
 		}
 		return pgx.CollectRows(rows, pgx.RowTo[int64])
-	})
+	}
 }
 
-// EnqueueSQL is Enqueue for database/sql.
-func (c Client) EnqueueSQL(ctx context.Context, tx SQLTx, jobs ...Job) ([]int64, error) {
-	return c.enqueue(jobs, func(statement string, args []any) ([]int64, error) {
+func onSQLTx(ctx context.Context, tx SQLTx) query {
+	return func(statement string, args []any) ([]int64, error) {
 		rows, err := tx.QueryContext(ctx, statement, args...)
 		if err != nil {
 			return nil, err
 		}
 		return collect(rows)
-	})
+	}
 }
 
 func collect(rows *sql.Rows) (ids []int64, err error) {
@@ -84,11 +95,15 @@ func collect(rows *sql.Rows) (ids []int64, err error) {
 }
 
 // enqueue checks all jobs before query sends any.
-func (c Client) enqueue(jobs []Job, query func(statement string, args []any) ([]int64, error)) ([]int64, error) {
+func (c Client) enqueue(jobs []Job, query query) ([]int64, error) {
 	rows, err := check(jobs)
 	if err != nil {
 		return nil, err
 	}
+	return c.insert(rows, query)
+}
+
+func (c Client) insert(rows []row, query query) ([]int64, error) {
 	ids := make([]int64, 0, len(rows))
 	for len(rows) > 0 {
 		n := nextStatement(rows)

@@ -16,21 +16,30 @@ var enqueueSQL string
 // defaultTable is the table of the zero [Client].
 const defaultTable = "jobs"
 
-// statement returns the SQL for this client's table.
-func (c Client) statement(maxAttempts bool) (string, error) {
+// table is the client's table: its name, or schema and name.
+func (c Client) table() (pgx.Identifier, error) {
 	table := c.Table
 	if table == "" {
 		table = defaultTable
 	}
 	name := pgx.Identifier(strings.Split(table, "."))
+	for _, part := range name {
+		if part == "" || len(name) > 2 || textRule(part, 1, 63) != "" {
+			return nil, fmt.Errorf("enqueue: table %s: must be a table's name, or schema.table", shorten(table))
+		}
+	}
+	return name, nil
+}
+
+// statement returns the SQL for this client's table.
+func (c Client) statement(maxAttempts bool) (string, error) {
+	name, err := c.table()
+	if err != nil {
+		return "", err
+	}
 	notify := pgx.Identifier{"relay_notify"}
 	if len(name) > 1 {
 		notify = pgx.Identifier{name[0], "relay_notify"}
-	}
-	for _, part := range name {
-		if part == "" || len(name) > 2 || textRule(part, 1, 63) != "" {
-			return "", fmt.Errorf("enqueue: table %s: must be a table's name, or schema.table", shorten(table))
-		}
 	}
 	wake := " FROM " + notify.Sanitize() + "()"
 	if c.NoNotify {
