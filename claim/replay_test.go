@@ -171,11 +171,13 @@ func TestReplayTwoAtOnce(t *testing.T) {
 	t.Parallel()
 	db, _ := newHistory(t, 3000)
 	want := chosen(t, db, "id <= 2222")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
 	var all sync.WaitGroup
 	copied := make([]int64, 4)
 	for i := range copied {
 		all.Go(func() {
-			done, err := newStore(t, db, Options{}).Replay(t.Context(), Replay{Rate: []int{2000, 3000, 1230, 777}[i], Filter: ReplayFilter{Limit: 2000}})
+			done, err := newStore(t, db, Options{}).Replay(ctx, Replay{Rate: []int{2000, 3000, 1230, 777}[i], Filter: ReplayFilter{Limit: 2000}})
 			if err != nil {
 				t.Error(err)
 			}
@@ -341,9 +343,7 @@ func TestReplayWaitsForRelays(t *testing.T) {
 			if err == nil {
 				err = inner.all(ctx)
 			}
-			if err == nil {
-				told()
-			}
+			told() // also when it has ended without waiting
 			ended <- inner.done
 		}()
 		<-waits
