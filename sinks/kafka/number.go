@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -39,12 +40,12 @@ func (p *publication) number(queues []*queue) []*queue {
 
 // take gives the first piece of a queue a sequence with its turn, if it needs one.
 func (p *publication) take(q *queue, wait bool) error {
-	runs := p.runs(q.pieces[0])
-	if len(runs) == 0 {
+	piece := q.pieces[0]
+	if !slices.ContainsFunc(piece, func(i int) bool { return p.runOf(i) != nil }) {
 		return nil
 	}
 	at := place{q.target.topic.name, int32(q.partition)}
-	s := p.pinned(q, p.sequencer.inDoubt(at, runs))
+	s := p.pinned(q, p.sequencer.inDoubt(at, func() []uint64 { return p.runs(piece) }))
 	switch {
 	case s == nil:
 		s = p.sequencer.free(at)
@@ -56,7 +57,7 @@ func (p *publication) take(q *queue, wait bool) error {
 			return fmt.Errorf("%w in partition %d of topic %s: %w", errNoTurn, q.partition, at.topic, err)
 		}
 	}
-	piece := q.pieces[0]
+	piece = q.pieces[0]
 	if err := p.sequencer.ready(p.ctx, s, func() [sha256.Size]byte { return digest(p.batch, piece) }); err != nil {
 		s.release()
 		return err

@@ -76,7 +76,7 @@ func newSequencer(c *cluster) *sequencer {
 	return &sequencer{cluster: c, seed: maphash.MakeSeed(), asking: make(chan struct{}, 1), places: map[place]*numbering{}}
 }
 
-// hash tells runs apart. That two are taken for one does no harm: then both keep to one sequence.
+// hash tells runs apart. That two are taken for one does no harm: then they wait for each other.
 func (s *sequencer) hash(kind, key string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
@@ -87,7 +87,7 @@ func (s *sequencer) hash(kind, key string) uint64 {
 }
 
 // inDoubt returns the sequences with which runs were sent whose fate is unknown, nil when there are none.
-func (s *sequencer) inDoubt(at place, runs []uint64) map[uint64]*sequence {
+func (s *sequencer) inDoubt(at place, runs func() []uint64) map[uint64]*sequence {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.places[at]
@@ -95,7 +95,7 @@ func (s *sequencer) inDoubt(at place, runs []uint64) map[uint64]*sequence {
 		return nil
 	}
 	found := map[uint64]*sequence{}
-	for _, r := range runs {
+	for _, r := range runs() {
 		if q := n.doubts[r]; q != nil {
 			found[r] = q
 		}

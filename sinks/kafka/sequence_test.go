@@ -181,7 +181,7 @@ func TestSequencesAreBounded(t *testing.T) {
 		t.Fatal("somebody has the turn")
 	}
 	s.appended(busy, 1)
-	if s.inDoubt(at, []uint64{1000})[1000] != nil || busy.doubts != 0 {
+	if s.inDoubt(at, func() []uint64 { return []uint64{1000} })[1000] != nil || busy.doubts != 0 {
 		t.Errorf("in doubt after it was appended")
 	}
 }
