@@ -180,6 +180,20 @@ func TestSeveralInDoubt(t *testing.T) {
 	}
 }
 
+// TestOrderedSettings: a real broker takes stamps with every setting that changes what they are on.
+func TestOrderedSettings(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	for _, env := range []map[string]string{{"ACKS": "1"}, {"COMPRESSION": "none"}, {"COMPRESSION": "gzip"}, {"COMPRESSION": "snappy"}, {"COMPRESSION": "zstd"}} {
+		topic := newTopic(t, broker, 1)
+		s := open(t, broker, env)
+		batch := fill(ordered(topic, 20), 200)
+		accepted(t, publish(t, s, batch[:10]))
+		accepted(t, publish(t, s, batch[10:]))
+		wantLog(t, broker, topic, numbers(0, 20)...)
+	}
+}
+
 // TestTopicIsMadeAnew: a partition that has lost what it knew of the producer takes messages again, at once or soon.
 func TestTopicIsMadeAnew(t *testing.T) {
 	t.Parallel()

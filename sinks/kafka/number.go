@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -156,4 +157,31 @@ func (q *queue) stamp() stamp {
 		return unstamped
 	}
 	return q.sequence.next
+}
+
+// digest tells batches apart: what is sent of each message, but the number of its attempt and the time.
+func digest(batch []sinks.Message, index []int) [sha256.Size]byte {
+	var b []byte
+	add := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	h := sha256.New()
+	for _, i := range index {
+		m := &batch[i]
+		b = binary.AppendVarint(b[:0], m.Replay)
+		add(m.ID)
+		add(m.Kind)
+		if m.Key == nil {
+			b = append(b, 0)
+		} else {
+			b = append(b, 1)
+			add(*m.Key)
+		}
+		b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+		for _, header := range m.Headers {
+			add(header.Name)
+			add(header.Text)
+		}
+		_, _ = h.Write(binary.AppendUvarint(b, uint64(len(m.Payload))))
+		_, _ = h.Write(m.Payload)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
 }
