@@ -32,21 +32,19 @@ func BenchmarkGuard(b *testing.B) {
 	for _, pile := range []int{0, 100, 1000, 10_000} {
 		b.Run(fmt.Sprintf("relays'=%d", pile), func(b *testing.B) {
 			bare, guarded := waiting(b, 2*size.jobs, 0), waiting(b, 2*size.jobs, pile)
-			var without, with, writtenOut time.Duration
-			claims := 0
+			var without, with, writtenOut []float64
 			for b.Loop() {
-				const n = 20
-				without += claimOld(b, bare, "", n)
-				with += claimOld(b, guarded, guard, n)
-				writtenOut += claimOld(b, guarded, guardWrittenOut, n)
-				claims += n
+				for range 10 {
+					without = append(without, claimOld(b, bare, ""))
+					with = append(with, claimOld(b, guarded, guard))
+					writtenOut = append(writtenOut, claimOld(b, guarded, guardWrittenOut))
+				}
 			}
-			micros := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(claims) }
 			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(micros(without), "bare-µs")
-			b.ReportMetric(micros(with), "guarded-µs")
-			b.ReportMetric(micros(writtenOut), "written-out-µs")
-			b.ReportMetric(micros(with)/micros(without), "guarded/bare")
+			b.ReportMetric(median(without), "bare-µs")
+			b.ReportMetric(median(with), "guarded-µs")
+			b.ReportMetric(median(writtenOut), "written-out-µs")
+			b.ReportMetric(median(with)/median(without), "guarded/bare")
 		})
 	}
 }
@@ -73,18 +71,16 @@ func waiting(b *testing.B, n, pile int) *pgx.Conn {
 	return conn
 }
 
-// claimOld claims n jobs, one by one.
-func claimOld(b *testing.B, conn *pgx.Conn, guard string, n int) time.Duration {
+// claimOld claims a job, and says how many microseconds that took.
+func claimOld(b *testing.B, conn *pgx.Conn, guard string) float64 {
 	b.Helper()
 	start := time.Now()
-	for range n {
-		var id, attempts int64
-		err := conn.QueryRow(b.Context(), fmt.Sprintf(oldClaim, guard)).Scan(&id, &attempts)
-		if errors.Is(err, pgx.ErrNoRows) {
-			b.Fatal("all jobs were claimed: fewer rounds")
-		} else if err != nil {
-			b.Fatal(err)
-		}
+	var id, attempts int64
+	err := conn.QueryRow(b.Context(), fmt.Sprintf(oldClaim, guard)).Scan(&id, &attempts)
+	if errors.Is(err, pgx.ErrNoRows) {
+		b.Fatal("all jobs were claimed: fewer rounds")
+	} else if err != nil {
+		b.Fatal(err)
 	}
-	return time.Since(start)
+	return time.Since(start).Seconds() * 1e6
 }
