@@ -169,7 +169,9 @@ type looked struct {
 // nothing is left.
 func (w *replayWalk) look(ctx context.Context, sql string, args []any, most int) (l looked, err error) {
 	defer w.timed(time.Now())
-	err = w.s.read(ctx, sql, args, func(rows pgx.Rows) error {
+	before := len(w.found)
+	err = w.s.patiently(ctx, sql, args, func(rows pgx.Rows) error {
+		w.found = w.found[:before]
 		var id *int64
 		var size *int32
 		var kind *string

@@ -35,14 +35,15 @@ func (w *replayWindow) recover(ctx context.Context, kinds []string) error {
 		if len(w.open) >= windowMost {
 			return nil
 		}
-		err := w.s.read(ctx, w.s.sql.replay.waiting, []any{kind, int32(recoverRows)}, func(rows pgx.Rows) error {
-			left, err := pgx.CollectRows(rows, pgx.RowTo[int64])
-			w.open = append(w.open, left[:min(len(left), windowMost)]...)
+		var left []int64
+		err := w.s.patiently(ctx, w.s.sql.replay.waiting, []any{kind, int32(recoverRows)}, func(rows pgx.Rows) (err error) {
+			left, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		w.open = append(w.open, left[:min(len(left), windowMost)]...)
 	}
 	return nil
 }
@@ -75,10 +76,15 @@ func (w *replayWindow) room(ctx context.Context, n int, waiting func(open int)) 
 
 // ask forgets the copies that have finished.
 func (w *replayWindow) ask(ctx context.Context) error {
-	return w.s.read(ctx, w.s.sql.replay.left, []any{w.open}, func(rows pgx.Rows) (err error) {
-		w.open, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+	var left []int64
+	err := w.s.patiently(ctx, w.s.sql.replay.left, []any{w.open}, func(rows pgx.Rows) (err error) {
+		left, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 		return err
 	})
+	if err == nil {
+		w.open = left
+	}
+	return err
 }
 
 // pace spreads work evenly: what was missed while something else took its time isn't made up for by a burst.

@@ -16,6 +16,8 @@ type replayBar struct {
 	to  io.Writer
 	off bool
 	bar *progressbar.ProgressBar
+
+	what string // the bar's text
 }
 
 func (b *replayBar) show(done claim.Replayed) {
@@ -29,7 +31,10 @@ func (b *replayBar) show(done claim.Replayed) {
 	if done.Waiting > 0 {
 		what = fmt.Sprintf("copied (waiting for relays, %d not finished)", done.Waiting)
 	}
-	b.bar.Describe(what)
+	if what != b.what {
+		b.bar.Describe(what)
+		b.what = what
+	}
 	_ = b.bar.Set64(done.Copied)
 }
 

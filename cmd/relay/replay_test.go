@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/config"
 	"github.com/jobrelay/relay/internal/testdb"
 )
@@ -181,4 +183,23 @@ func TestDeadCopiesAndRate(t *testing.T) {
 		t.Errorf("30 at 30 a second took %v", took)
 	}
 	has(t, "a bad rate", must(t, exitUsage, env, "dead", "requeue", "--all", "--rate", "0").err, "--rate")
+}
+
+// On a terminal a bar shows how far it is and what it waits for, and goes away.
+func TestReplayBar(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	b := replayBar{to: &out}
+	b.show(claim.Replayed{Total: 500})
+	time.Sleep(60 * time.Millisecond) // the bar is drawn at most so often
+	b.show(claim.Replayed{Total: 500, Copied: 250})
+	time.Sleep(60 * time.Millisecond)
+	b.show(claim.Replayed{Total: 500, Copied: 250, Waiting: 100})
+	b.end()
+	has(t, "the bar", out.String(), "250/500", "waiting for relays, 100 not finished")
+	out.Reset()
+	(&replayBar{to: &out, off: true}).show(claim.Replayed{Copied: 1})
+	if out.Len() > 0 {
+		t.Errorf("without a terminal: %q", out.String())
+	}
 }

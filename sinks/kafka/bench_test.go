@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -40,20 +41,46 @@ type contender struct {
 	send func(ctx context.Context, batch []sinks.Message) error
 }
 
+// contestBrokers are those that the ways to send a batch are compared on.
+var contestBrokers = []struct {
+	name string
+	addr func(b *testing.B) string
+}{
+	{"fake", func(b *testing.B) string { return fake(b, 1, kfake.BlackholeProduce()).ListenAddrs()[0] }},
+	{"fake-10ms", func(b *testing.B) string {
+		return fake(b, 1, kfake.BlackholeProduce(), kfake.ListenFn(delayed(10*time.Millisecond))).ListenAddrs()[0]
+	}},
+	{"real", func(b *testing.B) string { return services.Kafka(b) }},
+}
+
+// BenchmarkOrdered measures batches whose order counts beside the same whose order doesn't, in turns. ordered:unordered is
+// the share of the speed that is left.
+func BenchmarkOrdered(b *testing.B) {
+	for _, broker := range contestBrokers {
+		for _, callers := range []int{1, 4, 8} {
+			b.Run(fmt.Sprintf("%s/callers=%d", broker.name, callers), func(b *testing.B) {
+				addr := broker.addr(b)
+				topic := newTopic(b, addr, 12)
+				s := open(b, addr)
+				beside(b, topic, []contender{
+					{"ordered", func(ctx context.Context, batch []sinks.Message) error {
+						batch = slices.Clone(batch)
+						for i := range batch {
+							batch[i].Ordered = true
+						}
+						return viaSink(ctx, s, batch)
+					}},
+					{"unordered", func(ctx context.Context, batch []sinks.Message) error { return viaSink(ctx, s, slices.Clone(batch)) }},
+				}, callers)
+			})
+		}
+	}
+}
+
 // BenchmarkBeside measures the sink beside other ways to send the same batch, in turns, so that what else the machine
 // does weighs on all of them alike. The metrics are messages a second of each, and the sink's share of each.
 func BenchmarkBeside(b *testing.B) {
-	brokers := []struct {
-		name string
-		addr func(b *testing.B) string
-	}{
-		{"fake", func(b *testing.B) string { return fake(b, 1, kfake.BlackholeProduce()).ListenAddrs()[0] }},
-		{"fake-10ms", func(b *testing.B) string {
-			return fake(b, 1, kfake.BlackholeProduce(), kfake.ListenFn(delayed(10*time.Millisecond))).ListenAddrs()[0]
-		}},
-		{"real", func(b *testing.B) string { return services.Kafka(b) }},
-	}
-	for _, broker := range brokers {
+	for _, broker := range contestBrokers {
 		for _, codec := range []string{"none", "lz4"} {
 			for _, callers := range []int{1, 4, 8} {
 				b.Run(fmt.Sprintf("%s/%s/callers=%d", broker.name, codec, callers), func(b *testing.B) {
@@ -101,7 +128,7 @@ func beside(b *testing.B, topic string, all []contender, callers int) {
 	for i, c := range all {
 		b.ReportMetric(float64(rounds*callers*rowsPerBatch)/spent[i].Seconds(), c.name+"/s")
 		if i > 0 {
-			b.ReportMetric(float64(spent[i])/float64(spent[0]), "sink:"+c.name)
+			b.ReportMetric(float64(spent[i])/float64(spent[0]), all[0].name+":"+c.name)
 		}
 	}
 }

@@ -59,9 +59,6 @@ func (s *sink) check(ctx context.Context, address string) error {
 	if err := s.checkLeaders(ctx, topic.Partitions); err != nil {
 		return err
 	}
-	if err := s.sequencer.check(ctx); err != nil {
-		return err
-	}
 	return s.checkReplicas(ctx, topic)
 }
 

@@ -79,6 +79,26 @@ func TestLateAttempt(t *testing.T) {
 	}
 }
 
+// TestLateAttemptOfAnotherProcess is what a stamp can't prevent: the process that tries again has another producer id. The
+// first copies are in order all the same.
+func TestLateAttemptOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	h := newHolder(t)
+	topic := newTopic(t, broker, 1)
+	batch := ordered(topic, 3)
+	first := open(t, h.addr)
+	accepted(t, publish(t, first, batch[:1]))
+	h.hold(1)
+	wantAll(t, publishIn(t, first, batch[1:2], time.Second), sinks.Unknown, sinks.ScopeSink)
+	second := open(t, broker)
+	accepted(t, publish(t, second, batch[1:]))
+	if codes := h.letThrough(t, topic, 0); len(codes) != 1 || codes[0] != 0 {
+		t.Errorf("the broker says %v of the late attempt", codes)
+	}
+	wantLog(t, broker, topic, 0, 1, 2, 1)
+}
+
 // TestLateAttemptManyTimes: none of several attempts lands, also when other keys of the partition went on meanwhile.
 func TestLateAttemptManyTimes(t *testing.T) {
 	t.Parallel()
@@ -177,6 +197,20 @@ func TestSeveralInDoubt(t *testing.T) {
 		if want := []int{key, key + 3, key + 6}; !slices.Equal(got, want) {
 			t.Errorf("key %d has %v, want %v", key, got, want)
 		}
+	}
+}
+
+// TestOrderedSettings: a real broker takes stamps with every setting that changes what they are on.
+func TestOrderedSettings(t *testing.T) {
+	t.Parallel()
+	broker := services.Kafka(t)
+	for _, env := range []map[string]string{{"ACKS": "1"}, {"COMPRESSION": "none"}, {"COMPRESSION": "gzip"}, {"COMPRESSION": "snappy"}, {"COMPRESSION": "zstd"}} {
+		topic := newTopic(t, broker, 1)
+		s := open(t, broker, env)
+		batch := fill(ordered(topic, 20), 200)
+		accepted(t, publish(t, s, batch[:10]))
+		accepted(t, publish(t, s, batch[10:]))
+		wantLog(t, broker, topic, numbers(0, 20)...)
 	}
 }
 

@@ -2,8 +2,10 @@ package kafka
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -39,12 +41,12 @@ func (p *publication) number(queues []*queue) []*queue {
 
 // take gives the first piece of a queue a sequence with its turn, if it needs one.
 func (p *publication) take(q *queue, wait bool) error {
-	runs := p.runs(q.pieces[0])
-	if len(runs) == 0 {
+	piece := q.pieces[0]
+	if !slices.ContainsFunc(piece, func(i int) bool { return p.runOf(i) != nil }) {
 		return nil
 	}
 	at := place{q.target.topic.name, int32(q.partition)}
-	s := p.pinned(q, p.sequencer.inDoubt(at, runs))
+	s := p.pinned(q, p.sequencer.inDoubt(at, func() []uint64 { return p.runs(piece) }))
 	switch {
 	case s == nil:
 		s = p.sequencer.free(at)
@@ -56,7 +58,7 @@ func (p *publication) take(q *queue, wait bool) error {
 			return fmt.Errorf("%w in partition %d of topic %s: %w", errNoTurn, q.partition, at.topic, err)
 		}
 	}
-	piece := q.pieces[0]
+	piece = q.pieces[0]
 	if err := p.sequencer.ready(p.ctx, s, func() [sha256.Size]byte { return digest(p.batch, piece) }); err != nil {
 		s.release()
 		return err
@@ -155,4 +157,31 @@ func (q *queue) stamp() stamp {
 		return unstamped
 	}
 	return q.sequence.next
+}
+
+// digest tells batches apart: what is sent of each message, but the number of its attempt and the time.
+func digest(batch []sinks.Message, index []int) [sha256.Size]byte {
+	var b []byte
+	add := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
+	h := sha256.New()
+	for _, i := range index {
+		m := &batch[i]
+		b = binary.AppendVarint(b[:0], m.Replay)
+		add(m.ID)
+		add(m.Kind)
+		if m.Key == nil {
+			b = append(b, 0)
+		} else {
+			b = append(b, 1)
+			add(*m.Key)
+		}
+		b = binary.AppendUvarint(b, uint64(len(m.Headers)))
+		for _, header := range m.Headers {
+			add(header.Name)
+			add(header.Text)
+		}
+		_, _ = h.Write(binary.AppendUvarint(b, uint64(len(m.Payload))))
+		_, _ = h.Write(m.Payload)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
 }

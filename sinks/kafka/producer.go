@@ -13,6 +13,48 @@ import (
 // producerPause is between two questions for a producer id while the broker fetches some from its controller.
 const producerPause = 50 * time.Millisecond
 
+// id returns the first stamp with the producer id of a slot, which all partitions share, or with a new one when that is
+// spent.
+func (s *sequencer) id(ctx context.Context, slot int, spent int64) (stamp, error) {
+	start := time.Now()
+	select {
+	case s.asking <- struct{}{}:
+	case <-ctx.Done():
+		return unstamped, ended(ctx)
+	}
+	defer func() { <-s.asking }()
+	if known, err := s.known(slot, spent, start); err != nil || known.producer >= 0 {
+		return known, err
+	}
+	got, err := s.cluster.newProducer(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		if ctx.Err() == nil {
+			s.failure, s.failed = err, time.Now()
+		}
+		return unstamped, err
+	}
+	for len(s.ids) <= slot {
+		s.ids = append(s.ids, unstamped)
+	}
+	s.ids[slot], s.failure = got, nil
+	return got, nil
+}
+
+// known returns what somebody else has found out since a moment.
+func (s *sequencer) known(slot int, spent int64, since time.Time) (stamp, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if slot < len(s.ids) && s.ids[slot].producer != spent {
+		return s.ids[slot], nil
+	}
+	if s.failure != nil && s.failed.After(since) {
+		return unstamped, s.failure
+	}
+	return unstamped, nil
+}
+
 // newProducer asks for a producer id that nobody has had. A broker hands out a block of a thousand; when that is used
 // up, and at first, it answers that it's loading until it has another, which is a matter of milliseconds.
 func (c *cluster) newProducer(ctx context.Context) (stamp, error) {

@@ -36,8 +36,8 @@ func jobOf(m *sinks.Message) job { return job{m.ID, m.Replay} }
 // plan finds the runs of the batch. As a rule each goes to one topic, so to one partition, and there is one round.
 // Where a template sends jobs of one key to several topics, each waits for the one before.
 func (p *publication) plan() {
-	type kindKey struct{ kind, key string }
-	var runs map[kindKey]*run
+	var runs map[uint64]*run
+	var room []run // for all of them at once
 	p.rounds = 1
 	for i := range p.batch {
 		m := &p.batch[i]
@@ -45,13 +45,14 @@ func (p *publication) plan() {
 			continue
 		}
 		if runs == nil {
-			runs, p.links = map[kindKey]*run{}, make([]link, len(p.batch))
+			runs, room, p.links = map[uint64]*run{}, make([]run, len(p.batch)-i), make([]link, len(p.batch))
 		}
-		k := kindKey{m.Kind, *m.Key}
-		r := runs[k]
+		hash := p.sequencer.hash(m.Kind, *m.Key)
+		r := runs[hash]
 		if r == nil {
-			r = &run{hash: p.sequencer.hash(k.kind, k.key), failed: -1}
-			runs[k] = r
+			r, room = &room[0], room[1:]
+			r.hash, r.failed = hash, -1
+			runs[hash] = r
 		}
 		p.links[i] = link{r, r.add(m)}
 		p.rounds = max(p.rounds, r.round+1)

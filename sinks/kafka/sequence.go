@@ -3,14 +3,11 @@ package kafka
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"hash/maphash"
 	"maps"
 	"math"
 	"sync"
 	"time"
-
-	"github.com/jobrelay/relay/sinks"
 )
 
 // What makes ordered record batches safe against an attempt that lands late: each has a stamp, and a broker takes the
@@ -47,10 +44,9 @@ type sequencer struct {
 
 	mu      sync.Mutex
 	places  map[place]*numbering
-	ids     []stamp   // by slot: the first stamp of the producer id in use, if any
-	failure error     // of the last question
-	failed  time.Time // when that was
-	slot    int       // of the last question
+	ids     []stamp // by slot: the first stamp of the producer id in use, if any
+	failure error   // of the last question
+	failed  time.Time
 }
 
 // numbering is one partition: a sequence for each batch that is on its way there at once.
@@ -76,7 +72,7 @@ func newSequencer(c *cluster) *sequencer {
 	return &sequencer{cluster: c, seed: maphash.MakeSeed(), asking: make(chan struct{}, 1), places: map[place]*numbering{}}
 }
 
-// hash tells runs apart. That two are taken for one does no harm: then both keep to one sequence.
+// hash tells runs apart. That two are taken for one does no harm: then they wait for each other.
 func (s *sequencer) hash(kind, key string) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)
@@ -87,15 +83,16 @@ func (s *sequencer) hash(kind, key string) uint64 {
 }
 
 // inDoubt returns the sequences with which runs were sent whose fate is unknown, nil when there are none.
-func (s *sequencer) inDoubt(at place, runs []uint64) map[uint64]*sequence {
+func (s *sequencer) inDoubt(at place, runs func() []uint64) map[uint64]*sequence {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.places[at]
 	if n == nil || len(n.doubts) == 0 {
 		return nil
 	}
+	n.used = time.Now()
 	found := map[uint64]*sequence{}
-	for _, r := range runs {
+	for _, r := range runs() {
 		if q := n.doubts[r]; q != nil {
 			found[r] = q
 		}
@@ -234,85 +231,4 @@ func (s *sequencer) forget(now time.Time) {
 	}
 	maps.DeleteFunc(s.places, func(_ place, n *numbering) bool { return now.Sub(n.used) > forgetAfter })
 	s.ids = nil
-}
-
-// id returns the first stamp with the producer id of a slot, which all partitions share, or with a new one when that is
-// spent.
-func (s *sequencer) id(ctx context.Context, slot int, spent int64) (stamp, error) {
-	start := time.Now()
-	select {
-	case s.asking <- struct{}{}:
-	case <-ctx.Done():
-		return unstamped, ended(ctx)
-	}
-	defer func() { <-s.asking }()
-	if known, err := s.known(slot, spent, start); err != nil || known.producer >= 0 {
-		return known, err
-	}
-	got, err := s.cluster.newProducer(ctx)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		if ctx.Err() == nil {
-			s.failure, s.failed, s.slot = err, time.Now(), slot
-		}
-		return unstamped, err
-	}
-	for len(s.ids) <= slot {
-		s.ids = append(s.ids, unstamped)
-	}
-	s.ids[slot], s.failure = got, nil
-	return got, nil
-}
-
-// known returns what somebody else has found out since a moment.
-func (s *sequencer) known(slot int, spent int64, since time.Time) (stamp, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if slot < len(s.ids) && s.ids[slot].producer != spent {
-		return s.ids[slot], nil
-	}
-	if s.failure != nil && s.failed.After(since) {
-		return unstamped, s.failure
-	}
-	return unstamped, nil
-}
-
-// check asks again for a producer id that couldn't be had.
-func (s *sequencer) check(ctx context.Context) error {
-	s.mu.Lock()
-	slot, failing := s.slot, s.failure != nil
-	s.mu.Unlock()
-	if !failing {
-		return nil
-	}
-	_, err := s.id(ctx, slot, -1)
-	return err
-}
-
-// digest tells batches apart: what is sent of each message, but the number of its attempt and the time.
-func digest(batch []sinks.Message, index []int) [sha256.Size]byte {
-	var b []byte
-	add := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
-	h := sha256.New()
-	for _, i := range index {
-		m := &batch[i]
-		b = binary.AppendVarint(b[:0], m.Replay)
-		add(m.ID)
-		add(m.Kind)
-		if m.Key == nil {
-			b = append(b, 0)
-		} else {
-			b = append(b, 1)
-			add(*m.Key)
-		}
-		b = binary.AppendUvarint(b, uint64(len(m.Headers)))
-		for _, header := range m.Headers {
-			add(header.Name)
-			add(header.Text)
-		}
-		_, _ = h.Write(binary.AppendUvarint(b, uint64(len(m.Payload))))
-		_, _ = h.Write(m.Payload)
-	}
-	return [sha256.Size]byte(h.Sum(nil))
 }
