@@ -43,7 +43,11 @@ const quiet = 500 * time.Millisecond
 // kafkaOutlet makes a topic. addr is what the relay is given, "" for the broker itself.
 func kafkaOutlet(t *testing.T, addr string) outlet {
 	t.Helper()
-	broker := services.Kafka(t)
+	return kafkaOutletOn(t, services.Kafka(t), addr)
+}
+
+func kafkaOutletOn(t *testing.T, broker, addr string) outlet {
+	t.Helper()
 	cl, err := kgo.NewClient(kgo.SeedBrokers(broker))
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +94,11 @@ func readKafka(t *testing.T, broker, topic string, done func([]seen) bool) []see
 // rabbitOutlet makes an exchange with a queue bound to it. addr replaces host and port for the relay, unless empty.
 func rabbitOutlet(t *testing.T, addr string) outlet {
 	t.Helper()
-	url := services.RabbitMQ(t)
+	return rabbitOutletOn(t, services.RabbitMQ(t), addr)
+}
+
+func rabbitOutletOn(t *testing.T, url, addr string) outlet {
+	t.Helper()
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		t.Fatal(err)
