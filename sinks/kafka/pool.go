@@ -33,11 +33,14 @@ func (p *pool) acquire(ctx context.Context) error {
 	case <-ctx.Done():
 		return ended(ctx)
 	}
-	if err := p.wait(ctx); err != nil {
-		p.release()
-		return err
+	err := p.wait(ctx)
+	if err == nil && ctx.Err() != nil { // a turn that came with the end is none
+		err = ended(ctx)
 	}
-	return nil
+	if err != nil {
+		p.release()
+	}
+	return err
 }
 
 func (p *pool) release() { <-p.slots }
