@@ -18,6 +18,9 @@ test: cc $(SERVICES) ## every test against real services with the race detector,
 test-long: cc $(SERVICES) ## the same with a million rows and outages of three minutes
 	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
+mutants: $(SERVICES) ## break each promise by an edit and see a test fail; TESTFLAGS=-run=Kafka for some
+	$(SERVICES) run -- go run ./internal/mutants $(TESTFLAGS)
+
 test-short: ## the tests that need no service
 	go test -short $(TESTFLAGS) $(PACKAGES)
 
@@ -49,5 +52,5 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
-.PHONY: help test test-long test-short services services-down bench lint build cc FORCE
+.PHONY: help test test-long mutants test-short services services-down bench lint build cc FORCE
 FORCE:

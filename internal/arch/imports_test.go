@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"internal/e2e":      {""},
 	"internal/bench":    {""},
 	"internal/arch":     {},
+	"internal/mutants":  {},
 }
 
 // forbidden keeps technologies in their rooms: what a package under pkg must not import, with the reason.
