@@ -138,10 +138,12 @@ func (b *bench) command(ctx context.Context, overlay, name string, args ...strin
 var (
 	passed   = regexp.MustCompile(`(?m)^ *--- PASS: (\S+)`)
 	failed   = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	refused  = regexp.MustCompile(`SQLSTATE 42(601|703|702|704|883|804|846|P\d\d)`)
 	panicked = regexp.MustCompile(`(?m)^(panic|fatal error): .*`)
 )
 
-// judge reads the output of the tests with the edit. A time-out isn't a kill: a hang tells nobody what is wrong.
+// judge reads the output of the tests with the edit. A time-out isn't a kill: a hang tells nobody what is wrong. Nor is
+// SQL that Postgres can't read, or whose names and types it doesn't know.
 func judge(tests []string, out string, err error) verdict {
 	if err == nil {
 		return verdict{false, "the tests pass"}
@@ -156,6 +158,8 @@ func judge(tests []string, out string, err error) verdict {
 	switch {
 	case strings.Contains(last, "test timed out"):
 		return verdict{false, "the tests take too long"}
+	case refused.MatchString(out):
+		return verdict{false, "it doesn't compile, says Postgres: " + refused.FindString(out)}
 	case len(by) > 0:
 		return verdict{true, strings.Join(by, ", ")}
 	case last != "":
