@@ -214,7 +214,7 @@ func TestManyJobsInOneRoundTripAndInOrder(t *testing.T) {
 }
 
 // A refused job costs the application nothing but that job: no statement was sent.
-func TestRefusalLeavesTheTransactionUsable(t *testing.T) {
+func TestB01RefusalLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, "CREATE TABLE orders (id int)")
