@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -231,6 +232,9 @@ func fromSQS(m types.Message) seen {
 	s := seen{headers: map[string]string{}, payload: []byte(*m.Body)}
 	for k, v := range m.MessageAttributes {
 		s.headers[k] = aws.ToString(v.StringValue)
+	}
+	if text, ok := s.headers["relay-headers"]; ok { // what doesn't fit as attributes
+		_ = json.Unmarshal([]byte(text), &s.headers)
 	}
 	if k, ok := s.headers["relay-key"]; ok {
 		s.key = &k
