@@ -241,6 +241,33 @@ func TestB01RefusalLeavesTheTransactionUsable(t *testing.T) {
 	}
 }
 
+// B01: plain SQL is refused by the database itself, before anything is half written; a savepoint keeps the transaction.
+func TestB01PlainSQL(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	db.Exec(t, "CREATE TABLE orders (id int)")
+	insert := func(ctx context.Context, tx pgx.Tx, text string) error {
+		return pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error { // a savepoint
+			_, err := inner.Exec(ctx, "INSERT INTO jobs (kind, payload) VALUES ('k', $1::text::jsonb)", text)
+			return err
+		})
+	}
+	inTx(t, db, func(tx pgx.Tx) error {
+		for _, text := range []string{`{"a":"x\u0000y"}`, `{"x\u0000":1}`, `{"a":["\u0000"]}`, `"\ud800"`, "{\"a\":\"\x01\"}"} {
+			if err := insert(t.Context(), tx, text); err == nil {
+				t.Errorf("%s is stored", text)
+			}
+		}
+		if _, err := tx.Exec(t.Context(), "INSERT INTO orders VALUES (1)"); err != nil {
+			return err
+		}
+		return insert(t.Context(), tx, `{"a":"\u0001"}`)
+	})
+	if got := testdb.Column[string](t, db, "SELECT payload::text FROM jobs, orders"); len(got) != 1 || got[0] != `{"a": "\u0001"}` {
+		t.Errorf("stored %q, want the one that is good, as it was", got)
+	}
+}
+
 func TestRolledBackJobsAreGone(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)

@@ -164,8 +164,9 @@ func FuzzAddress(f *testing.F) {
 			return
 		}
 		exchange, key, _ := strings.Cut(text, "/")
-		if got, want := strings.Count(a.exchange+a.key, "/"), strings.Count(strings.ToUpper(exchange+key), "%2F")+strings.Count(key, "/"); got != want {
-			t.Errorf("%q: %d slashes in %v, want %d", text, got, a, want)
+		escaped := func(s string) int { return strings.Count(strings.ToUpper(s), "%2F") }
+		if x, k := strings.Count(a.exchange, "/"), strings.Count(a.key, "/"); x != escaped(exchange) || k != escaped(key)+strings.Count(key, "/") {
+			t.Errorf("%q: %d and %d slashes in %v", text, x, k, a)
 		}
 		again, err := parseAddress(strings.ReplaceAll(a.exchange, "/", "%2F") + "/" + strings.ReplaceAll(a.key, "/", "%2F"))
 		if err != nil || again != a {
