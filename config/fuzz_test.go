@@ -102,6 +102,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add("SINKS", "a:kafka,,b-c:sqs, a_b:x")
 	f.Add("DATABASE_URL", "postgres://u:s3cr3t%zz@h:1,i:2/x?sslmode=nope")
 	f.Add("DATABASE_URL_FILE", "/dev/null")
+	f.Add("X_PLAIN", "S3CR3T and more of it")
 	f.Add("LAESE", "1m")
 	f.Add("PORT", "tcp://10.0.0.1:80")
 	f.Add("", "")
@@ -113,6 +114,7 @@ func FuzzSettings(f *testing.F) {
 		if name == "X_BROKERS" {
 			env["RELAY_X_BROKERS"] = value
 		}
+		env["HOME"] = "/root"
 		cfg, problems, _ := Load(env, Need{})
 		var sink brokerSettings
 		problems = append(problems, Decode(env, "RELAY_X_", &sink)...)

@@ -45,6 +45,7 @@ func FuzzPattern(f *testing.F) {
 		f.Add(p, "order.*", "order.created")
 		f.Add("*", p, "aaaaaaaaaaaaaaaaaaaaaa")
 		f.Add(p, `a\*`, "a*")
+		f.Add(p, "*", "b")
 	}
 	f.Fuzz(func(t *testing.T, one, other, kind string) {
 		p, err := compilePattern(one)

@@ -62,7 +62,7 @@ func FuzzOutcomes(f *testing.F) {
 	f.Add(uint8(30), []byte{}, uint8(4))
 	f.Add(uint8(30), []byte{1, 1, 1, 0, 1, 2, 1, 3, 1, 1, 4, 1, 1, 0, 2, 4, 6, 1, 1, 5, 0, 1}, uint8(7))
 	f.Add(uint8(200), bytes.Repeat([]byte{1, 0, 2, 1, 1, 3, 1, 8, 9, 10, 1, 4}, 12), uint8(50))
-	f.Add(uint8(60), append(bytes.Repeat([]byte{1}, 20), 7), uint8(64))
+	f.Add(uint8(60), append(bytes.Repeat([]byte{1}, 20), 7), uint8(40))
 	f.Add(uint8(8), []byte{4, 4, 4, 4}, uint8(1))
 	f.Fuzz(func(t *testing.T, n uint8, say []byte, window uint8) {
 		batch := messages(int(n), "")

@@ -48,6 +48,9 @@ func FuzzEntry(f *testing.F) {
 	f.Add([]byte("\"\u2028\u0085\""), false, strings.Repeat("k", 255), strings.Repeat("é", 200), true, "AWS.x", "", uint8(12), int64(0), true)
 	f.Add([]byte("\x00\xff"), true, "\a", "a/b c", false, ".x", "\ufffe", uint8(5), int64(-1), true)
 	f.Add([]byte("\xed\xa0\x80"), true, "k", "k", false, strings.Repeat("n", 257), "v", uint8(6), int64(0), false)
+	f.Add([]byte("\"\uffff\""), false, "k", "k", true, "n", "\uffff", uint8(1), int64(0), false)
+	f.Add([]byte("1"), false, "k", "k", true, "n", "v", uint8(5), int64(0), false)
+	f.Add([]byte("1"), false, "k", "k", true, "n", "v", uint8(6), int64(0), false)
 	f.Add([]byte{}, true, "k", "k", true, "n", "v", uint8(0), int64(0), false)
 	f.Fuzz(func(t *testing.T, payload []byte, opaque bool, kind, key string, hasKey bool, name, value string, count uint8, replay int64, fifo bool) {
 		if !opaque && !json.Valid(payload) || valid(kind) == "" || valid(name) == "" || strings.HasPrefix(strings.ToLower(name), "relay-") {
