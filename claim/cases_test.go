@@ -25,7 +25,7 @@ func TestB04BatchesUnderBadPlans(t *testing.T) {
 				t.Parallel()
 				db := testdb.New(t)
 				db.Exec(t, noAutovacuum)
-				db.Exec(t, `INSERT INTO jobs (kind, key, payload) SELECT 'k', 'key' || g % 7, '1' FROM generate_series(1, 120) g`)
+				db.Exec(t, `INSERT INTO jobs (kind, key, payload) SELECT 'k' || g % 3, 'key' || g % 7, '1' FROM generate_series(1, 120) g`)
 				pool := poolWith(t, db, func(c *pgxpool.Config) {
 					for _, name := range off {
 						c.ConnConfig.RuntimeParams["enable_"+name] = "off"
@@ -67,16 +67,31 @@ func TestB04BatchesUnderBadPlans(t *testing.T) {
 	}
 }
 
-// violations notes every change that takes a job out of its end, but for a late acknowledgement of a dead one.
+// violations notes who claims, every change that takes a job out of its end (but for a late acknowledgement of a dead
+// one), and every end that somebody else than the holder gives a lease that lasts.
 const violations = `CREATE TABLE violations (job bigint, change text);
-	CREATE FUNCTION violation() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-		INSERT INTO violations VALUES (OLD.id, OLD.status || ' to ' || NEW.status || ', attempts ' || OLD.attempts || ' to ' || NEW.attempts);
+	CREATE TABLE holders (token bigint PRIMARY KEY, who text);
+	CREATE FUNCTION watch() RETURNS trigger LANGUAGE plpgsql AS $$ DECLARE me text := current_setting('application_name'); BEGIN
+		IF NEW.status = 'running' AND OLD.status <> 'running' THEN
+			INSERT INTO holders VALUES (NEW.lease_token, me) ON CONFLICT DO NOTHING;
+		END IF;
+		IF OLD.status = 'done' OR OLD.status = 'dead' AND NEW.status <> 'done'
+			OR OLD.status = 'running' AND NEW.status <> 'running' AND OLD.leased_until > clock_timestamp()
+				AND NOT EXISTS (SELECT FROM holders h WHERE h.token = OLD.lease_token AND h.who = me) THEN
+			INSERT INTO violations VALUES (OLD.id, me || ' changed ' || OLD.status || ' to ' || NEW.status);
+		END IF;
 		RETURN NULL; END $$;
-	CREATE TRIGGER violation AFTER UPDATE ON jobs FOR EACH ROW
-		WHEN (OLD.status = 'done' OR OLD.status = 'dead' AND NEW.status <> 'done') EXECUTE FUNCTION violation()`
+	CREATE TRIGGER watch AFTER UPDATE ON jobs FOR EACH ROW EXECUTE FUNCTION watch()`
+
+// queueOf is a queue on connections that bear a name.
+func queueOf(t *testing.T, db *testdb.DB, name string, o Options) *Queue {
+	t.Helper()
+	o.Table = db.Table
+	return storeOn(t, poolWith(t, db, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"], c.MaxConns = name, 4 }), o).Queue(every)
+}
 
 // B06: four relays finish jobs while leases run out all the time and two reap what has expired: nothing comes back from
-// done or dead, and whoever was overtaken is told.
+// done or dead, nobody ends a lease that another one holds, and whoever was overtaken is told.
 func TestB06ReapersBesideSettlements(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
@@ -84,7 +99,7 @@ func TestB06ReapersBesideSettlements(t *testing.T) {
 	db.Exec(t, `INSERT INTO jobs (kind, payload, max_attempts) SELECT 'k', '1', 1000 FROM generate_series(1, 3000)`)
 	o := Options{Lease: 30 * time.Millisecond, BatchSize: 20}
 	for range 2 {
-		reaper := newQueue(t, db, o)
+		reaper := queueOf(t, db, "reaper", o)
 		during(t, func(ctx context.Context) {
 			for ctx.Err() == nil {
 				reaper.asked(-time.Hour)
@@ -94,7 +109,7 @@ func TestB06ReapersBesideSettlements(t *testing.T) {
 	}
 	lost := make(chan int)
 	for w := range 4 {
-		q, rnd := newQueue(t, db, o), rand.New(rand.NewPCG(uint64(w), 6))
+		q, rnd := queueOf(t, db, fmt.Sprint("relay ", w), o), rand.New(rand.NewPCG(uint64(w), 6))
 		go func() {
 			n := 0
 			defer func() { lost <- n }()

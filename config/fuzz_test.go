@@ -103,6 +103,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add("DATABASE_URL", "postgres://u:s3cr3t%zz@h:1,i:2/x?sslmode=nope")
 	f.Add("DATABASE_URL_FILE", "/dev/null")
 	f.Add("X_PLAIN", "S3CR3T and more of it")
+	f.Add("WORKERS", "300")
 	f.Add("LAESE", "1m")
 	f.Add("PORT", "tcp://10.0.0.1:80")
 	f.Add("", "")
