@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/internal/sqlname"
 )
 
 //go:embed server.sql
@@ -31,7 +32,13 @@ type Preflight struct {
 	Direct bool   // LISTEN has a URL of its own, or is off
 }
 
-func (p Preflight) table() string { return pgx.Identifier(strings.SplitN(p.Table, ".", 2)).Sanitize() }
+func (p Preflight) table() string {
+	at, err := sqlname.Parse(p.Table)
+	if err != nil {
+		return p.Table // the schema's check has refused it before
+	}
+	return at.Quoted()
+}
 
 // Server says whether the database can be reached and written to, and is new enough; and whether a pooler stands
 // before it.
