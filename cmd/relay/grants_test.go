@@ -191,7 +191,7 @@ func TestCheckNamesEachMissingGrant(t *testing.T) {
 					code, level = exitDone, "warn"
 				}
 				out := must(t, code, env, "check").out
-				if !regexp.MustCompile(level+` .*`+missing).MatchString(out) {
+				if !regexp.MustCompile(level + ` .*` + missing).MatchString(out) {
 					t.Errorf("check without %s: want %s: %s", missing, level, out)
 				}
 				db.Exec(t, "GRANT "+privilege+" ON "+table+" TO "+db.Schema+"_relay")
