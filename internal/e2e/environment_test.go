@@ -103,8 +103,9 @@ func TestStrangeRoleSettings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := testdb.New(t)
+			db := testdb.Empty(t)
 			as := through(db, withRole(t, db, set))
+			command(t, as, "migrate", "up")
 			slow := make(chan struct{})
 			if name == "limits" {
 				go func() { defer close(slow); holdRows(t, db, 3*time.Second) }()
@@ -113,6 +114,13 @@ func TestStrangeRoleSettings(t *testing.T) {
 			}
 			relays(t, as, kafkaOutlet(t, ""), nil, "")
 			<-slow
+			command(t, as, "kinds", "set", "r", "100")
+			command(t, as, "replay", "--kind", "r", "--rate", "100000")
+			command(t, as, "dead", "list")
+			command(t, as, "status")
+			if n := value[int](t, db, `SELECT count(*) FROM jobs WHERE replay_of IS NOT NULL`); n != 300 {
+				t.Errorf("%d copies, want 300", n)
+			}
 		})
 	}
 }
