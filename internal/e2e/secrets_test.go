@@ -277,7 +277,9 @@ func TestAdminIsLoopbackByDefault(t *testing.T) {
 		defer ln.Close()
 	}
 	db := testdb.New(t)
-	cmd := exec.Command(plain, "run")
+	ctx, cancel := context.WithTimeout(t.Context(), generous)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, plain, "run")
 	cmd.Env = environ(t, db, settings{"ROUTES": routes("r", []string{"discard:"})})
 	out, _ := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "127.0.0.1:8321") {
