@@ -36,6 +36,7 @@ var mayImport = map[string][]string{
 	"internal/services": {"internal/services"},
 	"internal/testdb":   {"internal/services", "migrations"},
 	"internal/e2e":      {""},
+	"internal/history":  {},
 	"internal/bench":    {""},
 	"internal/arch":     {},
 }
