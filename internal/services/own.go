@@ -17,6 +17,8 @@ import (
 type Own struct {
 	Addr string // host:port
 	URL  string // as the shared server's function gives it; empty for Kafka
+	// Proxied are listeners of Kafka for proxies; their clients are sent to the address of the same index in Advertised.
+	Proxied, Advertised []string
 
 	t      testing.TB
 	server controls
@@ -91,7 +93,7 @@ func OwnKafka(t testing.TB) *Own {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return own(t, &Own{Addr: k.Addr, server: k})
+	return own(t, &Own{Addr: k.Addr, Proxied: k.Proxied, Advertised: k.Advertised, server: k})
 }
 
 // OwnRabbitMQ starts a node for this test.
