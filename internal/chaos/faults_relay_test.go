@@ -1,11 +1,13 @@
 package chaos
 
 import (
+	"context"
 	"math/rand/v2"
 	"syscall"
 	"time"
 
 	"github.com/jobrelay/relay/internal/history"
+	"github.com/jobrelay/relay/internal/stage"
 )
 
 // relayFault is a process that is killed, stopped past its lease, or restarted in an orderly way.
@@ -17,15 +19,55 @@ func (w *world) relayFault(rnd *rand.Rand) *fault {
 	case 1:
 		return w.killAll()
 	case 2, 3:
-		return &fault{name: "SIGSTOP past the lease", on: history.OnRelay, relay: r, lasts: lease + 1500*time.Millisecond,
-			begin: func() { r.Signal(syscall.SIGSTOP) }, end: func() { r.Signal(syscall.SIGCONT) }}
+		return w.pause(r, time.Duration(rnd.IntN(2500))*time.Millisecond)
 	default:
 		return w.restart(r)
 	}
 }
 
+// pause stops a relay that has jobs in its hands until its leases are over, and lets it go on while the others, whose
+// brokers answer slowly, have those jobs in theirs.
+func (w *world) pause(r *relay, past time.Duration) *fault {
+	return &fault{name: "SIGSTOP past the lease", on: history.OnRelay, relay: r, lasts: lease + past, begin: func() {
+		w.answers(700 * time.Millisecond)
+		w.untilHolding(r)
+		r.Signal(syscall.SIGSTOP)
+	}, end: func() {
+		r.Signal(syscall.SIGCONT)
+		w.answers(0)
+	}}
+}
+
+// answers makes all brokers answer later by so much.
+func (w *world) answers(later time.Duration) {
+	for _, r := range w.relays {
+		for on, l := range r.lines {
+			switch {
+			case on == history.OnDatabase:
+			case later > 0:
+				l.Delay(stage.Down, later)
+			default:
+				l.Heal()
+			}
+		}
+	}
+}
+
 func (w *world) kill(r *relay) *fault {
-	return &fault{name: "SIGKILL", on: history.OnRelay, relay: r, begin: r.Kill, end: func() { w.again(r) }}
+	return &fault{name: "SIGKILL", on: history.OnRelay, relay: r, begin: func() {
+		w.untilHolding(r)
+		r.Kill()
+	}, end: func() { w.again(r) }}
+}
+
+// untilHolding waits a little for the moment in which a relay has jobs in its hands. The database may be away.
+func (w *world) untilHolding(r *relay) {
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
+	defer cancel()
+	for holding := false; !holding && ctx.Err() == nil; {
+		_ = w.db.Pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM jobs AS j WHERE status = 'running'
+			AND (SELECT by FROM ledger AS l WHERE l.job = j.id ORDER BY n DESC LIMIT 1) = $1)`, r.name()).Scan(&holding)
+	}
 }
 
 func (w *world) killAll() *fault {

@@ -17,6 +17,8 @@ CREATE TABLE ledger (
     error text
 );
 
+CREATE INDEX ON ledger (job, n);
+
 CREATE FUNCTION note_change() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO ledger (job, by, at, "from", "to", token_from, token_to, attempts_from, attempts, expired, delivered_from, delivered, error)

@@ -15,8 +15,9 @@ import (
 type Line struct {
 	Addr string // where the relay connects
 
-	t     testing.TB
-	proxy *toxiproxy.Proxy
+	t      testing.TB
+	proxy  *toxiproxy.Proxy
+	toxics int // so far
 }
 
 // NewLine listens at an address and passes everything to upstream.
@@ -42,7 +43,8 @@ const (
 // toxic adds a fault in one direction.
 func (l *Line) toxic(kind string, d Direction, attribute string, value int64) {
 	l.t.Helper()
-	json := fmt.Sprintf(`{"name": "%s-%s", "type": "%s", "stream": "%s", "attributes": {"%s": %d}}`, kind, d, kind, d, attribute, value)
+	l.toxics++
+	json := fmt.Sprintf(`{"name": "%d", "type": "%s", "stream": "%s", "attributes": {"%s": %d}}`, l.toxics, kind, d, attribute, value)
 	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(json)); err != nil {
 		l.t.Fatal(err)
 	}
