@@ -13,6 +13,9 @@ func (w *world) lineFault(rnd *rand.Rand) *fault {
 	servers := []string{history.OnDatabase, "kafka", "rabbitmq", "sqs"}
 	on := servers[rnd.IntN(len(servers))]
 	f := &fault{on: on, lasts: time.Second + time.Duration(rnd.IntN(3000))*time.Millisecond}
+	if rnd.IntN(4) == 0 {
+		f.lasts += publishTimeout // so that whoever waits for a reply gives up
+	}
 	lines := []*stage.Line{}
 	for _, r := range w.relays {
 		lines = append(lines, r.lines[on])

@@ -23,8 +23,8 @@ import (
 // Sizes of a run.
 const (
 	relayCount     = 3
-	lease          = 6 * time.Second
-	publishTimeout = 4 * time.Second
+	lease          = 10 * time.Second
+	publishTimeout = 8 * time.Second // a loaded machine must not look like a silent broker
 	drainTimeout   = 12 * time.Second
 	share          = 50 // percent of the shared kind that relays own
 )

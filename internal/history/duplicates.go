@@ -56,13 +56,14 @@ func (j *judge) checkWork(row *Row, spells []*spell) {
 	}
 }
 
-// takeAccepted takes the message of an accepted attempt away. A FIFO queue may have kept an earlier attempt's instead.
+// takeAccepted takes the message of an accepted attempt away. Where the broker knows messages again it may have kept an
+// earlier attempt's instead.
 func (j *judge) takeAccepted(row *Row, to string, attempt int, count map[int]int) bool {
 	if count[attempt] > 0 {
 		count[attempt]--
 		return true
 	}
-	if !strings.HasSuffix(to, ".fifo") {
+	if !j.Routes[row.Kind].Known[to] {
 		j.add(Unaccepted, row.ID, "%s: attempt %d was noted as accepted, and isn't there", to, attempt)
 	}
 	return false

@@ -25,6 +25,9 @@ type Route struct {
 	Share    int      // percent that relays own of a shared kind
 	Replayed bool     // each job of the kind was replayed once
 	Poison   bool     // no broker can take these jobs: they die at once
+	// Known are destinations that know a message again and accept it without keeping it twice: a FIFO queue, and Kafka
+	// where the relay numbers what it sends for the order of keys.
+	Known map[string]bool
 }
 
 // Fate is what a producer knows of its transaction.

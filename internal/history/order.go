@@ -118,7 +118,7 @@ func (j *judge) checkTexts() {
 func (j *judge) life(job int64) string {
 	var b strings.Builder
 	for _, c := range j.changes[job] {
-		fmt.Fprintf(&b, "%s %s: %s (%d); ", c.At.Format(time.TimeOnly+".000"), c.By, c.To, c.Attempts)
+		fmt.Fprintf(&b, "%s %s: %s (%d) %.200s; ", c.At.Format(time.TimeOnly+".000"), c.By, c.To, c.Attempts, c.Error)
 	}
 	return b.String()
 }

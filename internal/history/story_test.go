@@ -29,7 +29,7 @@ func newStory() *story {
 		Routes: map[string]history.Route{
 			"plain": {To: []string{kafka}}, "ordered": {To: []string{kafka}, Ordered: true}, "all": {To: []string{kafka, rabbit}},
 			"shared": {To: []string{kafka}, Shared: true, Share: 50}, "past": {To: []string{kafka}, Replayed: true},
-			"poison": {To: []string{rabbit}, Poison: true}, "queue": {To: []string{fifo}},
+			"poison": {To: []string{rabbit}, Poison: true}, "queue": {To: []string{fifo}, Known: map[string]bool{fifo: true}},
 		},
 		Texts: []history.Text{{Name: "log", Text: "all is well"}},
 	}}
