@@ -11,7 +11,6 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -84,67 +83,6 @@ func (w *world) consumeKafka() (all []history.Arrival) {
 			all = append(all, arrival("kafka:"+r.Topic, stage.FromKafka(r)))
 		})
 	}
-	return all
-}
-
-// declare makes an exchange and a queue for each address.
-func (w *world) declare() {
-	w.t.Helper()
-	w.onRabbitMQ(func(ch *amqp.Channel) error {
-		if err := ch.ExchangeDeclare("chaos", "direct", true, false, false, false, nil); err != nil {
-			return err
-		}
-		for _, address := range places("rabbitmq") {
-			_, key, _ := strings.Cut(address, "/")
-			if _, err := ch.QueueDeclare(address, true, false, false, false, nil); err != nil {
-				return err
-			}
-			if err := ch.QueueBind(address, key, "chaos", false, nil); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func (w *world) onRabbitMQ(do func(*amqp.Channel) error) {
-	w.t.Helper()
-	conn, err := amqp.Dial(w.rabbit.URL)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err == nil {
-		err = do(ch)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// consumeRabbitMQ gets one message after the other until the queue is empty.
-func (w *world) consumeRabbitMQ(address string) (all []history.Arrival) {
-	w.t.Helper()
-	w.onRabbitMQ(func(ch *amqp.Channel) error {
-		q, err := ch.QueueDeclarePassive(address, true, false, false, false, nil)
-		if err != nil {
-			return err
-		}
-		in, err := ch.Consume(address, "", true, false, false, false, nil)
-		if err != nil {
-			return err
-		}
-		for range q.Messages {
-			select {
-			case d := <-in:
-				all = append(all, arrival("rabbitmq:"+address, stage.FromRabbitMQ(d)))
-			case <-time.After(time.Minute):
-				w.t.Fatalf("%s: %d of %d messages came", address, len(all), q.Messages)
-			}
-		}
-		return nil
-	})
 	return all
 }
 

@@ -33,7 +33,7 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 			end:   func() { w.rabbit.Ctl("set_vm_memory_high_watermark", "absolute", "2GB") }}
 	default:
 		return &fault{name: "connections of RabbitMQ closed", on: "rabbitmq",
-			begin: func() { w.rabbit.Ctl("close_all_connections", "disturbed on purpose") }, end: func() {}}
+			begin: w.closeConnections, end: func() {}}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -35,9 +36,9 @@ func (w *world) trade() (stop func()) {
 // producer enqueues jobs over a connection of its own, and writes down what it knows of each transaction.
 type producer struct {
 	*world
-	rnd  *rand.Rand
-	conn *pgx.Conn
-	wire *wire
+	rnd   *rand.Rand
+	conn  *pgx.Conn
+	fault *atomic.Int32 // of the connection
 }
 
 func (p *producer) run(ctx context.Context) {
@@ -52,7 +53,7 @@ func (p *producer) run(ctx context.Context) {
 		}
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		if p.conn == nil {
-			p.conn, p.wire = p.dial(limited)
+			p.dial(limited)
 		}
 		if p.conn != nil {
 			p.transaction(limited)
@@ -61,17 +62,15 @@ func (p *producer) run(ctx context.Context) {
 	}
 }
 
-// dial connects, or returns nil while the database is away.
-func (w *world) dial(ctx context.Context) (*pgx.Conn, *wire) {
-	config := w.db.Config.Copy()
+// dial connects, unless the database is away.
+func (p *producer) dial(ctx context.Context) {
+	config := p.db.Config.Copy()
 	config.RuntimeParams["application_name"] = "producer"
-	wire := &wire{}
-	config.DialFunc = wire.dial
-	conn, err := pgx.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, nil
+	p.fault = &atomic.Int32{}
+	config.DialFunc = wired(p.fault)
+	if conn, err := pgx.ConnectConfig(ctx, config); err == nil {
+		p.conn = conn
 	}
-	return conn, wire
 }
 
 func (p *producer) hangUp() {
@@ -104,10 +103,10 @@ func (p *producer) transaction(ctx context.Context) {
 	switch {
 	case way < 20:
 		fate, err = history.RolledBack, tx.Rollback(ctx)
-	case way < 26:
-		p.wire.cut(way%2 == 0)
-		fallthrough
 	default:
+		if way < 26 {
+			p.fault.Store([]int32{cutBefore, cutAfter}[way%2])
+		}
 		if err = tx.Commit(ctx); err != nil {
 			fate = history.Unknown
 		}

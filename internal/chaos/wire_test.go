@@ -10,7 +10,7 @@ import (
 // that and before the answer.
 type wire struct {
 	net.Conn
-	fault atomic.Int32
+	fault *atomic.Int32
 }
 
 const (
@@ -19,31 +19,26 @@ const (
 	cutAfter
 )
 
-func (w *wire) dial(ctx context.Context, network, addr string) (net.Conn, error) {
-	var d net.Dialer
-	var err error
-	w.Conn, err = d.DialContext(ctx, network, addr)
-	return w, err
-}
-
-// cut breaks the connection at the next write, before it or right after it.
-func (w *wire) cut(after bool) {
-	if after {
-		w.fault.Store(cutAfter)
-	} else {
-		w.fault.Store(cutBefore)
+// wired makes connections whose first can be cut; later ones are the driver's own, to cancel what it has lost.
+func wired(fault *atomic.Int32) func(context.Context, string, string) (net.Conn, error) {
+	var dialed atomic.Bool
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil || dialed.Swap(true) {
+			return conn, err
+		}
+		return &wire{conn, fault}, nil
 	}
 }
 
+// Write breaks the connection when it is told to.
 func (w *wire) Write(b []byte) (int, error) {
 	switch w.fault.Load() {
 	case cutBefore:
-		w.Conn.Close()
+		w.Close()
 	case cutAfter:
-		// Closed in an orderly way, so that what was written still arrives.
-		n, err := w.Conn.Write(b)
-		w.Conn.Close()
-		return n, err
+		defer w.Close() // in an orderly way, so that what was written still arrives
 	}
 	return w.Conn.Write(b)
 }

@@ -88,16 +88,6 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// setUpRabbitMQ makes the relays' user, an exchange, and a queue for each destination.
-func (w *world) setUpRabbitMQ() {
-	w.t.Helper()
-	password := w.canaries["the password of RabbitMQ"]
-	w.rabbit.Ctl("add_user", "relay", password)
-	w.rabbit.Ctl("set_permissions", "relay", ".*", ".*", ".*")
-	w.rabbitURL = strings.Replace(w.rabbit.URL, "guest:guest", "relay:"+password, 1)
-	w.declare()
-}
-
 // launch starts a relay's next generation. It doesn't wait until it is ready: the servers may be away.
 func (w *world) launch(r *relay) {
 	w.t.Helper()

@@ -19,6 +19,7 @@ type Own struct {
 	URL  string // as the shared server's function gives it; empty for Kafka
 	// Proxied are listeners of Kafka for proxies; their clients are sent to the address of the same index in Advertised.
 	Proxied, Advertised []string
+	Mgmt                string // RabbitMQ's management API, with user and password
 
 	t      testing.TB
 	server controls
@@ -103,7 +104,7 @@ func OwnRabbitMQ(t testing.TB) *Own {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return own(t, &Own{Addr: r.Addr, URL: r.URL, server: r, ctl: r.Ctl})
+	return own(t, &Own{Addr: r.Addr, URL: r.URL, Mgmt: r.Mgmt, server: r, ctl: r.Ctl})
 }
 
 // OwnSQS starts an SQS server for this test.
