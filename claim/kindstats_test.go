@@ -201,7 +201,7 @@ func TestSetShareWaitsForClaims(t *testing.T) {
 	if pid := int(held.Conn().PgConn().PID()); len(sw.Older) != 1 || sw.Older[0] != pid {
 		t.Errorf("an open transaction that claims: got %v, want process %d named", sw.Older, pid)
 	}
-	set := make(chan Switch)
+	set := make(chan Switch, 1)
 	go func() {
 		sw, err := s.SetShare(t.Context(), "k", 30)
 		if err != nil {
@@ -214,7 +214,7 @@ func TestSetShareWaitsForClaims(t *testing.T) {
 	})
 	select {
 	case <-set:
-		t.Error("it didn't wait for a claim under way")
+		t.Fatal("it didn't wait for a claim under way")
 	case <-time.After(100 * time.Millisecond):
 	}
 	if err := held.Commit(t.Context()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jobrelay/relay/internal/sqlname"
 )
 
 // Listener wakes on enqueue notifications. Run returns when ctx ends; it reconnects by itself, with backoff, and calls
@@ -110,8 +111,8 @@ func (l *Listener) channel() (string, error) {
 	if table == "" {
 		table = "jobs"
 	}
-	at, err := parseTable(table)
-	return at.table + "_ready", err
+	at, err := sqlname.Parse(table)
+	return at.Name + "_ready", err
 }
 
 // connect dials with short keepalives: a peer that vanished without a word is noticed by the kernel as well.

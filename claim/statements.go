@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/jobrelay/relay/internal/sqlname"
 )
 
 // The files write the table and what lives beside it as psql variables, so each can be run by hand:
@@ -51,19 +51,19 @@ type replayStatements struct {
 }
 
 func statementsFor(table string) (statements, error) {
-	at, err := parseTable(table)
+	at, err := sqlname.Parse(table)
 	if err != nil {
 		return statements{}, err
 	}
 	put := strings.NewReplacer(
-		":jobs", at.quoted(at.table),
-		":relay_kinds", at.quoted("relay_kinds"),
-		":relay_closed_keys", at.quoted("relay_closed_keys"),
-		":relay_owns", at.quoted("relay_owns"),
-		":relay_replays", at.quoted("relay_replays"),
-		":relay_notify", at.quoted("relay_notify"),
+		":jobs", at.Quoted(),
+		":relay_kinds", at.Beside("relay_kinds"),
+		":relay_closed_keys", at.Beside("relay_closed_keys"),
+		":relay_owns", at.Beside("relay_owns"),
+		":relay_replays", at.Beside("relay_replays"),
+		":relay_notify", at.Beside("relay_notify"),
 	)
-	s := statements{table: at.quoted(at.table)}
+	s := statements{table: at.Quoted()}
 	for name, to := range map[string]*string{
 		"closed_keys": &s.closedKeys, "closed_kinds": &s.closedKinds, "closed_count": &s.closedCount, "reopen": &s.reopen,
 		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "claim_keys": &s.claimKeys, "extend": &s.extend,
@@ -97,61 +97,4 @@ func withoutComments(sql string) string {
 		}
 	}
 	return strings.TrimSuffix(strings.TrimSpace(out.String()), ";")
-}
-
-// tableName is a table as the settings name it; schema is "" when the search_path decides.
-type tableName struct{ schema, table string }
-
-// parseTable reads "table" or "schema.table". Names are taken as they are, without folding to lower case; one that
-// holds a dot is written in double quotes, as in SQL.
-func parseTable(s string) (tableName, error) {
-	var parts []string
-	for rest, more := s, true; more; {
-		part, after, err := cutName(rest)
-		if err != nil || part == "" {
-			return tableName{}, fmt.Errorf("table %q: want table or schema.table", s)
-		}
-		parts = append(parts, part)
-		rest, more = strings.CutPrefix(after, ".")
-		if !more && rest != "" {
-			return tableName{}, fmt.Errorf("table %q: text after a closing quote", s)
-		}
-	}
-	switch len(parts) {
-	case 1:
-		return tableName{table: parts[0]}, nil
-	case 2:
-		return tableName{schema: parts[0], table: parts[1]}, nil
-	}
-	return tableName{}, fmt.Errorf("table %q: %d names, want table or schema.table", s, len(parts))
-}
-
-// cutName takes one name off the front of s.
-func cutName(s string) (name, after string, err error) {
-	if !strings.HasPrefix(s, `"`) {
-		i := strings.IndexByte(s, '.')
-		if i < 0 {
-			i = len(s)
-		}
-		return s[:i], s[i:], nil
-	}
-	for i := 1; i < len(s); i++ {
-		if s[i] != '"' {
-			continue
-		}
-		if i+1 < len(s) && s[i+1] == '"' {
-			i++
-			continue
-		}
-		return strings.ReplaceAll(s[1:i], `""`, `"`), s[i+1:], nil
-	}
-	return "", "", fmt.Errorf("a quote that doesn't end")
-}
-
-// quoted names something that lives in the table's schema.
-func (t tableName) quoted(name string) string {
-	if t.schema == "" {
-		return pgx.Identifier{name}.Sanitize()
-	}
-	return pgx.Identifier{t.schema, name}.Sanitize()
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jobrelay/relay/internal/testdb"
@@ -33,6 +34,33 @@ func BenchmarkOrder(b *testing.B) {
 				compareOn(b, fill, "unordered",
 					func(db *testdb.DB) { relayAll(b, db, to, false) },
 					func(db *testdb.DB) { relayAll(b, db, ordered, false) })
+			})
+		}
+	}
+}
+
+// longKey is the key that holds a backlog.
+const longKey = "long"
+
+// BenchmarkLongKey: from commit to the broker's word for jobs of other keys, while one key has a hundred thousand waiting.
+func BenchmarkLongKey(b *testing.B) {
+	for _, t := range []struct {
+		name string
+		to   func(testing.TB) target
+	}{{"kafka", kafka}, {"rabbitmq", rabbitmq}} {
+		for _, backlog := range []int{0, size.jobs} {
+			b.Run(t.name+map[bool]string{true: "/beside-it", false: "/without"}[backlog > 0], func(b *testing.B) {
+				for b.Loop() {
+					db, to := testdb.New(b), t.to(b)
+					to.order = "key"
+					db.Exec(b, `INSERT INTO `+db.Table+` (kind, key, payload) SELECT 'bench', $1, '{"n": 1}' FROM generate_series(1, $2::int)`, longKey, backlog)
+					latency(b, db, to, 500, min(size.jobs/10, 5_000))
+					var left int
+					if err := db.Pool.QueryRow(context.Background(), `SELECT count(*) FROM `+db.Table+` WHERE status <> 'done'`).Scan(&left); err != nil {
+						b.Fatal(err)
+					}
+					b.ReportMetric(float64(left), "left")
+				}
 			})
 		}
 	}

@@ -105,7 +105,7 @@ func TestBenchmarksRun(t *testing.T) {
 	services.Postgres(t)
 	defer func(jobs, rounds int) { size.jobs, size.rounds = jobs, rounds }(size.jobs, size.rounds)
 	size.jobs, size.rounds = 2000, 1
-	for name, f := range map[string]func(*testing.B){"discard": BenchmarkDiscard, "kafka": BenchmarkKafka, "rabbitmq": BenchmarkRabbitMQ, "sqs": BenchmarkSQS, "latency": BenchmarkLatency, "order": BenchmarkOrder} {
+	for name, f := range map[string]func(*testing.B){"discard": BenchmarkDiscard, "kafka": BenchmarkKafka, "rabbitmq": BenchmarkRabbitMQ, "sqs": BenchmarkSQS, "latency": BenchmarkLatency, "order": BenchmarkOrder, "long key": BenchmarkLongKey} {
 		if r := testing.Benchmark(f); r.N == 0 {
 			t.Errorf("benchmark %s failed", name)
 		}

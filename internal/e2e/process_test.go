@@ -57,16 +57,24 @@ func start(t *testing.T, db *testdb.DB, s settings) *process {
 
 func startBinary(t *testing.T, binary string, db *testdb.DB, s settings) *process {
 	t.Helper()
+	p := begin(t, binary, db, s)
+	eventually(t, "the relay is ready", func() error {
+		select {
+		case <-p.ended:
+			t.Fatalf("the relay ended at its start:\n%s", p.tail())
+		default:
+		}
+		return p.isReady()
+	})
+	return p
+}
+
+// begin starts it and doesn't wait.
+func begin(t *testing.T, binary string, db *testdb.DB, s settings) *process {
+	t.Helper()
 	p := &process{t: t, admin: freeAddr(t), log: filepath.Join(t.TempDir(), "relay.log"), ended: make(chan struct{})}
 	p.cmd = exec.Command(binary, "run")
-	p.cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
-		"RELAY_DATABASE_URL=" + db.URL, "RELAY_TABLE=" + db.Table, "RELAY_ADMIN_ADDR=" + p.admin, "RELAY_LOG_FORMAT=text",
-		"RELAY_SOURCE=" + db.Schema, "RELAY_POLL_MAX=200ms", "RELAY_RETRY_BASE=200ms", "RELAY_RETRY_MAX=2s",
-	}
-	for k, v := range s {
-		p.cmd.Env = append(p.cmd.Env, "RELAY_"+k+"="+v)
-	}
+	p.cmd.Env = append(environ(t, db, s), "RELAY_ADMIN_ADDR="+p.admin)
 	out, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
@@ -77,19 +85,43 @@ func startBinary(t *testing.T, binary string, db *testdb.DB, s settings) *proces
 		t.Fatal(err)
 	}
 	t.Cleanup(p.cleanUp)
-	eventually(t, "the relay is ready", func() error {
-		select {
-		case <-p.ended:
-			t.Fatalf("the relay ended at its start:\n%s", p.tail())
-		default:
-		}
-		code, body := p.get("/readyz")
-		if code != http.StatusOK {
-			return fmt.Errorf("readyz: %d %s", code, body)
-		}
-		return nil
-	})
 	return p
+}
+
+// environ is all that a relay on the test's table gets to see.
+func environ(t *testing.T, db *testdb.DB, s settings) []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
+		"RELAY_DATABASE_URL=" + db.URL, "RELAY_TABLE=" + db.Table, "RELAY_LOG_FORMAT=text",
+		"RELAY_SOURCE=" + db.Schema, "RELAY_POLL_MAX=200ms", "RELAY_RETRY_BASE=200ms", "RELAY_RETRY_MAX=2s",
+	}
+	for k, v := range s {
+		name, whole := strings.CutPrefix(k, "=")
+		if !whole {
+			name = "RELAY_" + k
+		}
+		env = append(env, name+"="+v)
+	}
+	return env
+}
+
+// checked runs `relay check`.
+func checked(t *testing.T, db *testdb.DB, s settings) (code int, out string) {
+	t.Helper()
+	cmd := exec.Command(plain, "check")
+	cmd.Env = environ(t, db, s)
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(text)
+}
+
+func (p *process) isReady() error {
+	if code, body := p.get("/readyz"); code != http.StatusOK {
+		return fmt.Errorf("readyz: %d %s", code, body)
+	}
+	return nil
 }
 
 // launch starts the process and waits for its end in a goroutine with a thread of its own: the process dies with the

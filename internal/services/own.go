@@ -24,6 +24,7 @@ type Own struct {
 	t      testing.TB
 	server controls
 	ctl    string // script
+	data   string // an own Postgres: its data folder, once it was asked for
 }
 
 // controls are what every kind of server can do.
