@@ -37,6 +37,9 @@ var mayImport = map[string][]string{
 	"internal/services": {"internal/services"},
 	"internal/testdb":   {"internal/services", "migrations"},
 	"internal/e2e":      {""},
+	"internal/chaos":    {""},
+	"internal/history":  {},
+	"internal/stage":    {},
 	"internal/bench":    {""},
 	"internal/arch":     {},
 }

@@ -100,7 +100,7 @@ func (k *Kafka) begin(ctx context.Context, path, jars string) error {
 }
 
 func (k *Kafka) configure() error {
-	certs, err := newCertificates()
+	certs, err := NewCertificates()
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (k *Kafka) configure() error {
 	}
 	return errors.Join(
 		k.write("server.properties", text.String()), k.write("log4j2.properties", log4jProperties),
-		k.write("keystore.pem", certs.serverKey+certs.server), k.write("ca.pem", certs.authority),
+		k.write("keystore.pem", certs.ServerKey+certs.Server), k.write("ca.pem", certs.Authority),
 		k.write("client.pem", certs.client), k.write("client.key", certs.clientKey))
 }
 

@@ -1,0 +1,140 @@
+package chaos
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/credentials"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
+	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/jobrelay/relay/internal/history"
+	"github.com/jobrelay/relay/internal/stage"
+)
+
+const partitions = 4
+
+// arrival is a message in the history's words.
+func arrival(to string, m stage.Message) history.Arrival {
+	a := history.Arrival{To: to, ID: m.Headers["relay-id"], Payload: string(m.Payload)}
+	a.Attempt, _ = strconv.Atoi(m.Headers["relay-attempt"])
+	a.Replay, _ = strconv.ParseInt(m.Headers["relay-replay"], 10, 64)
+	if m.Key != nil {
+		a.Key = *m.Key
+	}
+	return a
+}
+
+// consume reads every place from its beginning to its end, over lines without faults.
+func (w *world) consume() (all []history.Arrival) {
+	w.t.Helper()
+	all = w.consumeKafka()
+	for _, address := range places("rabbitmq") {
+		all = append(all, w.consumeRabbitMQ(address)...)
+	}
+	for _, address := range places("sqs") {
+		all = append(all, w.consumeSQS(address)...)
+	}
+	return all
+}
+
+func (w *world) setUpKafka() {
+	w.t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).CreateTopics(w.t.Context(), partitions, 1, nil, places("kafka")...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// consumeKafka reads all topics to the ends that they have now.
+func (w *world) consumeKafka() (all []history.Arrival) {
+	w.t.Helper()
+	topics := places("kafka")
+	cl, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr), kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer cl.Close()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topics...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	left := 0
+	ends.Each(func(o kadm.ListedOffset) { left += int(o.Offset) })
+	for left > 0 {
+		fetches := cl.PollFetches(ctx)
+		if ctx.Err() != nil {
+			w.t.Fatalf("Kafka: %d records are missing", left)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			left--
+			all = append(all, arrival("kafka:"+r.Topic, stage.FromKafka(r)))
+		})
+	}
+	return all
+}
+
+func (w *world) sqs() *sqs.Client {
+	transport := &http.Transport{}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return sqs.New(sqs.Options{HTTPClient: &http.Client{Transport: transport}, BaseEndpoint: &w.queues.URL, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
+}
+
+func (w *world) setUpSQS() {
+	w.t.Helper()
+	for _, address := range places("sqs") {
+		attributes := map[string]string{"VisibilityTimeout": "300"}
+		if strings.HasSuffix(address, ".fifo") {
+			attributes["FifoQueue"] = "true"
+		}
+		if _, err := w.sqs().CreateQueue(w.t.Context(), &sqs.CreateQueueInput{QueueName: &address, Attributes: attributes}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// consumeSQS receives, one caller at a time, since two could hand over a group's messages in another order than they got
+// them. A message that comes again, by the queue's own id, wasn't sent again.
+func (w *world) consumeSQS(address string) (all []history.Arrival) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	defer cancel()
+	cl := w.sqs()
+	q, err := cl.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: &address})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	had := map[string]bool{}
+	for {
+		got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: q.QueueUrl, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if len(got.Messages) == 0 {
+			return all
+		}
+		var entries []types.DeleteMessageBatchRequestEntry
+		for i, m := range got.Messages {
+			if !had[*m.MessageId] {
+				had[*m.MessageId] = true
+				all = append(all, arrival("sqs:"+address, stage.FromSQS(m)))
+			}
+			entries = append(entries, types.DeleteMessageBatchRequestEntry{Id: aws.String(strconv.Itoa(i)), ReceiptHandle: m.ReceiptHandle})
+		}
+		if _, err := cl.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: q.QueueUrl, Entries: entries}); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
