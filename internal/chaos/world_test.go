@@ -40,6 +40,7 @@ type world struct {
 	canaries                        map[string]string // by what they are
 	rabbitURL                       string            // as a relay's own user
 	slowest                         time.Duration     // recovery after a fault
+	stopOldWorkers                  func()
 
 	mu           sync.Mutex
 	transactions []history.Transaction
@@ -168,9 +169,10 @@ func (w *world) drain() time.Duration {
 	return w.await(drainBound, "the backlog drains", `SELECT count(*) = 0 FROM jobs WHERE status NOT IN ('done', 'dead')`)
 }
 
-// end stops the relays in an orderly way.
+// end stops the old workers, and the relays in an orderly way.
 func (w *world) end() {
 	w.t.Helper()
+	w.stopOldWorkers()
 	for _, r := range w.relays {
 		w.overhear(r)
 		r.Signal(syscall.SIGTERM)
@@ -187,12 +189,16 @@ func (w *world) end() {
 func (w *world) overhear(r *relay) {
 	for _, path := range []string{"/metrics", "/readyz", "/", "/api/status"} {
 		_, body := r.Get(path)
-		w.texts = append(w.texts, history.Text{Name: path + " of " + r.name(), Text: body})
+		w.keep(path+" of "+r.name(), body)
 	}
 }
 
-func (w *world) keepLog(r *relay) {
-	w.texts = append(w.texts, history.Text{Name: "the log of " + r.name(), Text: r.Output()})
+func (w *world) keepLog(r *relay) { w.keep("the log of "+r.name(), r.Output()) }
+
+func (w *world) keep(name, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, history.Text{Name: name, Text: text})
 }
 
 // pool connects under a name of its own.
