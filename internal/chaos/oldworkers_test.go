@@ -30,7 +30,9 @@ func (w *world) startOldWorkers() {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
 	for range 2 {
-		all.Go(func() { repeat(ctx, 20*time.Millisecond, func(ctx context.Context) (bool, error) { return w.oldWork(ctx, pool) }) })
+		all.Go(func() {
+			repeat(ctx, 20*time.Millisecond, func(ctx context.Context) (bool, error) { return w.oldWork(ctx, pool) })
+		})
 	}
 	all.Go(func() {
 		repeat(ctx, time.Second, func(ctx context.Context) (bool, error) {
