@@ -11,6 +11,7 @@ TESTFLAGS  ?=
 # What `make chaos` does: the same seed makes the same faults; 0 takes any.
 SEED       ?= 0
 FOR        ?= 60s
+BROKERS    ?= 1
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -22,7 +23,7 @@ test-long: cc $(SERVICES) ## the same with a million rows and outages of three m
 	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
-	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR)
+	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR) -brokers=$(BROKERS)
 
 test-short: ## the tests that need no service
 	go test -short $(TESTFLAGS) $(PACKAGES)
