@@ -4,6 +4,8 @@ SHELL := /bin/sh
 
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+VULNDB     ?= https://vuln.go.dev
 SERVICES    = bin/services
 # Run all tests with TESTFLAGS=-run=Name or PACKAGES=./claim to narrow them down.
 PACKAGES   ?= ./...
@@ -42,6 +44,14 @@ lint: ## gofmt, go vet, staticcheck
 	go vet $(PACKAGES)
 	go run $(STATICCHECK) $(PACKAGES)
 
+# Its exit code 3 means that it has found something; any other that it couldn't look.
+vuln: ## known vulnerabilities in the code that relay calls; needs VULNDB=https://vuln.go.dev
+	@GOBIN=$(CURDIR)/bin go install $(GOVULNCHECK)
+	@bin/govulncheck -db $(VULNDB) $(PACKAGES); code=$$?; case $$code in \
+	  0) ;; \
+	  3) echo "make vuln: the vulnerabilities above are in code that relay calls"; exit 3 ;; \
+	  *) echo "make vuln: nothing was checked: is $(VULNDB) reachable?"; exit 1 ;; esac
+
 build: ## a static binary, bin/relay
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X github.com/jobrelay/relay/internal/version.number=$(VERSION)' -o bin/relay ./cmd/relay
 
@@ -56,5 +66,5 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
-.PHONY: help test test-long chaos test-short services services-down bench lint build cc FORCE
+.PHONY: help test test-long chaos test-short services services-down bench lint vuln build cc FORCE
 FORCE:
