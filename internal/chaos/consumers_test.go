@@ -49,7 +49,7 @@ func (w *world) sqs() *sqs.Client {
 func (w *world) setUpSQS() {
 	w.t.Helper()
 	for _, address := range places("sqs") {
-		attributes := map[string]string{"VisibilityTimeout": "300"}
+		attributes := map[string]string{"VisibilityTimeout": "15"}
 		if strings.HasSuffix(address, ".fifo") {
 			attributes["FifoQueue"] = "true"
 		}
@@ -59,8 +59,9 @@ func (w *world) setUpSQS() {
 	}
 }
 
-// consumeSQS receives, one caller at a time, since two could hand over a group's messages in another order than they got
-// them. A message that comes again, by the queue's own id, wasn't sent again.
+// consumeSQS receives until the queue says that nothing is left, one caller at a time, since two could hand over a group's
+// messages in another order than they got them. What a lost reply held comes again after the visibility timeout; a message
+// that comes again, by the queue's own id, wasn't sent again.
 func (w *world) consumeSQS(address string) (all []history.Arrival) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
@@ -72,12 +73,15 @@ func (w *world) consumeSQS(address string) (all []history.Arrival) {
 	}
 	had := map[string]bool{}
 	for {
-		got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: q.QueueUrl, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
+		got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: q.QueueUrl, MaxNumberOfMessages: 10, WaitTimeSeconds: 1, MessageAttributeNames: []string{"All"}})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if len(got.Messages) == 0 {
-			return all
+			if w.nothingLeft(ctx, cl, q.QueueUrl) {
+				return all
+			}
+			continue
 		}
 		var entries []types.DeleteMessageBatchRequestEntry
 		for i, m := range got.Messages {
@@ -91,4 +95,14 @@ func (w *world) consumeSQS(address string) (all []history.Arrival) {
 			w.t.Fatal(err)
 		}
 	}
+}
+
+// nothingLeft asks the queue, which also counts what was received and not deleted.
+func (w *world) nothingLeft(ctx context.Context, cl *sqs.Client, queue *string) bool {
+	w.t.Helper()
+	got, err := cl.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: queue, AttributeNames: []types.QueueAttributeName{"All"}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got.Attributes["ApproximateNumberOfMessages"] == "0" && got.Attributes["ApproximateNumberOfMessagesNotVisible"] == "0"
 }
