@@ -22,9 +22,6 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 		f.forgets = true
 		return f
 	case 5:
-		if len(w.brokers) > 1 && rnd.IntN(3) > 0 {
-			return &fault{name: "leaders moved", on: "kafka", begin: func() { w.moveLeaders(rnd) }, end: func() {}}
-		}
 		return stopped("Kafka stopped", "kafka", w.broker(rnd), away)
 	case 6:
 		return crashed("Kafka crashed", "kafka", w.broker(rnd), away)
@@ -37,6 +34,20 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 	default:
 		return &fault{name: "connections of RabbitMQ closed", on: "rabbitmq",
 			begin: w.closeConnections, end: func() {}}
+	}
+}
+
+// clusterFault moves the lead of all partitions, or takes one broker of several away.
+func (w *world) clusterFault(rnd *rand.Rand) *fault {
+	away := time.Duration(rnd.IntN(5000)) * time.Millisecond
+	switch rnd.IntN(4) {
+	case 0:
+		return stopped("one of the Kafka brokers stopped", "kafka", w.broker(rnd), away)
+	case 1:
+		return crashed("one of the Kafka brokers crashed", "kafka", w.broker(rnd), away)
+	default:
+		order := rand.New(rand.NewPCG(rnd.Uint64(), 4))
+		return &fault{name: "leaders of Kafka moved", on: "kafka", begin: func() { w.moveLeaders(order) }, end: func() {}}
 	}
 }
 

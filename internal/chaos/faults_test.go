@@ -43,6 +43,9 @@ func (w *world) choose(rnd *rand.Rand) []*fault {
 
 // any makes a fault: of a relay, of a server or of a line, each about as often.
 func (w *world) any(rnd *rand.Rand) *fault {
+	if len(w.brokers) > 1 && rnd.IntN(3) == 0 {
+		return w.clusterFault(rnd)
+	}
 	switch rnd.IntN(10) {
 	case 0, 1, 2:
 		return w.relayFault(rnd)
