@@ -26,6 +26,8 @@ test-long: cc $(SERVICES) ## the same with a million rows and outages of three m
 
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
 	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR)
+mutants: $(SERVICES) ## break each promise by an edit and see a test fail; TESTFLAGS=-run=Kafka for some
+	$(SERVICES) run -- go run ./internal/mutants $(TESTFLAGS)
 
 test-short: ## the tests that need no service
 	go test -short $(TESTFLAGS) $(PACKAGES)
@@ -73,5 +75,5 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
-.PHONY: help test test-long chaos test-short fuzz services services-down bench lint vuln build cc FORCE
+.PHONY: help test test-long chaos test-short fuzz mutants services services-down bench lint vuln build cc FORCE
 FORCE:
