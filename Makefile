@@ -13,6 +13,7 @@ TESTFLAGS  ?=
 # What `make chaos` does: the same seed makes the same faults; 0 takes any.
 SEED       ?= 0
 FOR        ?= 60s
+BROKERS    ?= 1
 FUZZTIME   ?= 30s
 
 help: ## print this list
@@ -25,7 +26,8 @@ test-long: cc $(SERVICES) ## the same with a million rows and outages of three m
 	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
-	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR)
+	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR) -brokers=$(BROKERS)
+
 mutants: $(SERVICES) ## break each promise by an edit and see a test fail; TESTFLAGS=-run=Kafka for some
 	$(SERVICES) run -- go run ./internal/mutants $(TESTFLAGS)
 
