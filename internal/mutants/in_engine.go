@@ -15,7 +15,7 @@ func inEngine() []mutant {
 			"relay/verdict.go",
 			"\t\tout.Verdict = claim.Release\n",
 			"\t\tout.Verdict = claim.Retry\n"},
-		{"Rejected is tried for ever", "P1", "relay", "TestRejectedByOneDestination",
+		{"Rejected is tried for ever", "P1", "relay", "TestB24RejectedByOneDestination",
 			"relay/verdict.go",
 			"reason = claim.Dead, explain(attempts), reasonRejected",
 			"reason = claim.Retry, explain(attempts), reasonRejected"},
