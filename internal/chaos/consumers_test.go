@@ -11,14 +11,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/jobrelay/relay/internal/history"
 	"github.com/jobrelay/relay/internal/stage"
 )
-
-const partitions = 4
 
 // arrival is a message in the history's words.
 func arrival(to string, m stage.Message) history.Arrival {
@@ -40,48 +36,6 @@ func (w *world) consume() (all []history.Arrival) {
 	}
 	for _, address := range places("sqs") {
 		all = append(all, w.consumeSQS(address)...)
-	}
-	return all
-}
-
-func (w *world) setUpKafka() {
-	w.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer cl.Close()
-	if _, err := kadm.NewClient(cl).CreateTopics(w.t.Context(), partitions, 1, nil, places("kafka")...); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// consumeKafka reads all topics to the ends that they have now.
-func (w *world) consumeKafka() (all []history.Arrival) {
-	w.t.Helper()
-	topics := places("kafka")
-	cl, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr), kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
-	defer cancel()
-	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topics...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	left := 0
-	ends.Each(func(o kadm.ListedOffset) { left += int(o.Offset) })
-	for left > 0 {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			w.t.Fatalf("Kafka: %d records are missing", left)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			left--
-			all = append(all, arrival("kafka:"+r.Topic, stage.FromKafka(r)))
-		})
 	}
 	return all
 }

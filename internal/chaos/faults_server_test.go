@@ -22,9 +22,12 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 		f.forgets = true
 		return f
 	case 5:
-		return stopped("Kafka stopped", "kafka", w.kafka, away)
+		if len(w.brokers) > 1 && rnd.IntN(3) > 0 {
+			return &fault{name: "leaders moved", on: "kafka", begin: func() { w.moveLeaders(rnd) }, end: func() {}}
+		}
+		return stopped("Kafka stopped", "kafka", w.broker(rnd), away)
 	case 6:
-		return crashed("Kafka crashed", "kafka", w.kafka, away)
+		return crashed("Kafka crashed", "kafka", w.broker(rnd), away)
 	case 7:
 		return stopped("RabbitMQ stopped", "rabbitmq", w.rabbit, away)
 	case 8:
