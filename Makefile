@@ -14,6 +14,7 @@ TESTFLAGS  ?=
 SEED       ?= 0
 FOR        ?= 60s
 BROKERS    ?= 1
+FUZZTIME   ?= 30s
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,8 +28,18 @@ test-long: cc $(SERVICES) ## the same with a million rows and outages of three m
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
 	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR) -brokers=$(BROKERS)
 
+mutants: $(SERVICES) ## break each promise by an edit and see a test fail; TESTFLAGS=-run=Kafka for some
+	$(SERVICES) run -- go run ./internal/mutants $(TESTFLAGS)
+
 test-short: ## the tests that need no service
 	go test -short $(TESTFLAGS) $(PACKAGES)
+
+# Go's fuzzer takes one target at a time. What it finds lands in testdata/fuzz beside the target, where `make test` runs it.
+fuzz: ## every fuzz target for FUZZTIME (30s); FUZZ=Name narrows them down
+	@grep -rnE '^func Fuzz[A-Za-z0-9]*$(FUZZ)' --include='*_test.go' . | sed -E 's|^(.*)/[^/]*:[0-9]+:func (Fuzz[A-Za-z0-9]*).*|\1 \2|' | sort | while read -r folder target; do \
+	  echo "$$folder $$target"; \
+	  go test -short -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$folder </dev/null || exit 1; \
+	done
 
 services: $(SERVICES) ## start the services and keep them; prints the exports for a shell
 	@$(SERVICES) up
@@ -66,5 +77,5 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
-.PHONY: help test test-long chaos test-short services services-down bench lint vuln build cc FORCE
+.PHONY: help test test-long chaos test-short fuzz mutants services services-down bench lint vuln build cc FORCE
 FORCE:

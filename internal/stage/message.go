@@ -2,6 +2,7 @@ package stage
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -47,6 +48,9 @@ func FromSQS(in types.Message) Message {
 	m := Message{Headers: map[string]string{}, Payload: []byte(*in.Body)}
 	for k, v := range in.MessageAttributes {
 		m.Headers[k] = aws.ToString(v.StringValue)
+	}
+	if text, ok := m.Headers["relay-headers"]; ok { // what doesn't fit as attributes
+		_ = json.Unmarshal([]byte(text), &m.Headers)
 	}
 	if k, ok := m.Headers["relay-key"]; ok {
 		m.Key = &k

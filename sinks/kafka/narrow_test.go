@@ -23,9 +23,9 @@ func fill(batch []sinks.Message, size int) []sinks.Message {
 	return batch
 }
 
-// TestTooLargeTogether: small records that only together exceed the limit are all accepted, in order; the second time
+// TestB11TooLargeTogether: small records that only together exceed the limit are all accepted, in order; the second time
 // the limit is known.
-func TestTooLargeTogether(t *testing.T) {
+func TestB11TooLargeTogether(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -67,8 +67,8 @@ func count(c *kfake.Cluster, key kmsg.Key) *atomic.Int64 {
 	return &n
 }
 
-// TestTooLargeAlone: the one is rejected with both figures where they are known, its neighbours are accepted.
-func TestTooLargeAlone(t *testing.T) {
+// TestB11TooLargeAlone: the one is rejected with both figures where they are known, its neighbours are accepted.
+func TestB11TooLargeAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
