@@ -10,10 +10,18 @@ SERVICES    = bin/services
 # Run all tests with TESTFLAGS=-run=Name or PACKAGES=./claim to narrow them down.
 PACKAGES   ?= ./...
 TESTFLAGS  ?=
+<<<<<<< HEAD
 FUZZTIME   ?= 30s
 # What `make chaos` does: the same seed makes the same faults; 0 takes any.
 SEED       ?= 0
 FOR        ?= 60s
+=======
+# What `make chaos` does: the same seed makes the same faults; 0 takes any.
+SEED       ?= 0
+FOR        ?= 60s
+BROKERS    ?= 1
+FUZZTIME   ?= 30s
+>>>>>>> main
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,7 +33,10 @@ test-long: cc $(SERVICES) ## the same with a million rows and outages of three m
 	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
-	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR)
+	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR) -brokers=$(BROKERS)
+
+mutants: $(SERVICES) ## break each promise by an edit and see a test fail; TESTFLAGS=-run=Kafka for some
+	$(SERVICES) run -- go run ./internal/mutants $(TESTFLAGS)
 
 test-short: ## the tests that need no service
 	go test -short $(TESTFLAGS) $(PACKAGES)
@@ -73,5 +84,9 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
+<<<<<<< HEAD
 .PHONY: help test test-long chaos test-short fuzz services services-down bench lint vuln build cc FORCE
+=======
+.PHONY: help test test-long chaos test-short fuzz mutants services services-down bench lint vuln build cc FORCE
+>>>>>>> main
 FORCE:

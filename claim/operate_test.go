@@ -207,3 +207,21 @@ func TestCleanComesBackForTheYoung(t *testing.T) {
 		return removed == 25
 	})
 }
+
+// A dead job that is cleaned up takes the key that it closed with it; one that stays keeps its key closed.
+func TestCleanReopensKeys(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	db.Exec(t, `INSERT INTO jobs (kind, key, payload, status, lease_token, finished_at)
+		SELECT 'k', 'key ' || g, '1', 'dead', 1, now() - CASE WHEN g > 3 THEN interval '1 hour' ELSE interval '0' END FROM generate_series(1, 2000) g`)
+	q := newQueue(t, db, Options{})
+	eventually(t, "the old ones are gone", func() bool {
+		if _, err := q.Clean(t.Context(), 0, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		return testdb.One[int](t, db, `SELECT count(*) FROM jobs`) == 3
+	})
+	if got := testdb.One[string](t, db, `SELECT string_agg(key, ', ' ORDER BY key) FROM relay_closed_keys`); got != "key 1, key 2, key 3" {
+		t.Errorf("closed: %s", got)
+	}
+}

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -304,3 +305,33 @@ func TestSourceIsPartOfTheID(t *testing.T) {
 		t.Errorf("id: got %s, want %s", got, want)
 	}
 }
+
+// A batch is out of the sink's hands before its lease ends, early enough to be settled, also when that is sooner than the
+// time for publishing.
+func TestPublishingEndsBeforeTheLease(t *testing.T) {
+	t.Parallel()
+	deadlines := make(chan time.Duration, 1)
+	s := &clock{deadlines}
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) {
+		c.PublishTimeout = c.Lease - time.Millisecond
+	}})
+	e.enqueue("a", 1)
+	if got, most := <-deadlines, e.Lease-margin(e.Lease); got > most || got < most/2 {
+		t.Errorf("of a lease of %v the sink gets %v, want at most %v", e.Lease, got, most)
+	}
+	e.until("a", "done/1", 1)
+}
+
+// clock is a sink that tells how much time it gets.
+type clock struct{ deadlines chan time.Duration }
+
+func (c *clock) Publish(ctx context.Context, _ []sinks.Message, results []sinks.Result) {
+	deadline, _ := ctx.Deadline()
+	c.deadlines <- time.Until(deadline)
+	for i := range results {
+		results[i].Outcome = sinks.Accepted
+	}
+}
+
+func (*clock) Check(context.Context, string) error { return nil }
+func (*clock) Close(context.Context) error         { return nil }

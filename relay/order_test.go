@@ -217,3 +217,21 @@ func TestB10DeadJobHoldsItsKey(t *testing.T) {
 		t.Errorf("then sent %v, want %v", tail, want)
 	}
 }
+
+// A sink is told that the order of a message counts where its route says so and it has a key, and nowhere else: without
+// that word it takes no care of attempts that land late.
+func TestOrderIsSaid(t *testing.T) {
+	t.Parallel()
+	db, s := testdb.New(t), &script{}
+	db.Exec(t, `INSERT INTO jobs (kind, key, payload) VALUES ('a', 'x', '1'), ('a', '', '1'), ('a', NULL, '1'), ('b', 'x', '1'), ('b', NULL, '1')`)
+	e := run(t, db, options{routes: []Route{{Kind: "a", To: []string{"s:x"}, Order: "key"}, {Kind: "b", To: []string{"s:x"}}}, sinks: map[string]sinks.Sink{"s": s}})
+	e.until("a", "done/1", 3)
+	e.until("b", "done/1", 2)
+	for _, batch := range s.batches {
+		for _, m := range batch {
+			if want := m.Kind == "a" && m.Key != nil; m.Ordered != want {
+				t.Errorf("kind %s, key %v: ordered %v, want %v", m.Kind, m.Key != nil, m.Ordered, want)
+			}
+		}
+	}
+}

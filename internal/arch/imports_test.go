@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"internal/stage":    {},
 	"internal/bench":    {""},
 	"internal/arch":     {},
+	"internal/mutants":  {},
 }
 
 // forbidden keeps technologies in their rooms: what a package under pkg must not import, with the reason.

@@ -11,14 +11,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
-	"github.com/twmb/franz-go/pkg/kadm"
-	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/jobrelay/relay/internal/history"
 	"github.com/jobrelay/relay/internal/stage"
 )
-
-const partitions = 4
 
 // arrival is a message in the history's words.
 func arrival(to string, m stage.Message) history.Arrival {
@@ -44,48 +40,6 @@ func (w *world) consume() (all []history.Arrival) {
 	return all
 }
 
-func (w *world) setUpKafka() {
-	w.t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer cl.Close()
-	if _, err := kadm.NewClient(cl).CreateTopics(w.t.Context(), partitions, 1, nil, places("kafka")...); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// consumeKafka reads all topics to the ends that they have now.
-func (w *world) consumeKafka() (all []history.Arrival) {
-	w.t.Helper()
-	topics := places("kafka")
-	cl, err := kgo.NewClient(kgo.SeedBrokers(w.kafka.Addr), kgo.ConsumeTopics(topics...), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer cl.Close()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
-	defer cancel()
-	ends, err := kadm.NewClient(cl).ListEndOffsets(ctx, topics...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	left := 0
-	ends.Each(func(o kadm.ListedOffset) { left += int(o.Offset) })
-	for left > 0 {
-		fetches := cl.PollFetches(ctx)
-		if ctx.Err() != nil {
-			w.t.Fatalf("Kafka: %d records are missing", left)
-		}
-		fetches.EachRecord(func(r *kgo.Record) {
-			left--
-			all = append(all, arrival("kafka:"+r.Topic, stage.FromKafka(r)))
-		})
-	}
-	return all
-}
-
 func (w *world) sqs() *sqs.Client {
 	transport := &http.Transport{}
 	w.t.Cleanup(transport.CloseIdleConnections)
@@ -95,7 +49,7 @@ func (w *world) sqs() *sqs.Client {
 func (w *world) setUpSQS() {
 	w.t.Helper()
 	for _, address := range places("sqs") {
-		attributes := map[string]string{"VisibilityTimeout": "300"}
+		attributes := map[string]string{"VisibilityTimeout": "15"}
 		if strings.HasSuffix(address, ".fifo") {
 			attributes["FifoQueue"] = "true"
 		}
@@ -105,8 +59,9 @@ func (w *world) setUpSQS() {
 	}
 }
 
-// consumeSQS receives, one caller at a time, since two could hand over a group's messages in another order than they got
-// them. A message that comes again, by the queue's own id, wasn't sent again.
+// consumeSQS receives until the queue says that nothing is left, one caller at a time, since two could hand over a group's
+// messages in another order than they got them. What a lost reply held comes again after the visibility timeout; a message
+// that comes again, by the queue's own id, wasn't sent again.
 func (w *world) consumeSQS(address string) (all []history.Arrival) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
@@ -118,12 +73,15 @@ func (w *world) consumeSQS(address string) (all []history.Arrival) {
 	}
 	had := map[string]bool{}
 	for {
-		got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: q.QueueUrl, MaxNumberOfMessages: 10, MessageAttributeNames: []string{"All"}})
+		got, err := cl.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: q.QueueUrl, MaxNumberOfMessages: 10, WaitTimeSeconds: 1, MessageAttributeNames: []string{"All"}})
 		if err != nil {
 			w.t.Fatal(err)
 		}
 		if len(got.Messages) == 0 {
-			return all
+			if w.nothingLeft(ctx, cl, q.QueueUrl) {
+				return all
+			}
+			continue
 		}
 		var entries []types.DeleteMessageBatchRequestEntry
 		for i, m := range got.Messages {
@@ -137,4 +95,14 @@ func (w *world) consumeSQS(address string) (all []history.Arrival) {
 			w.t.Fatal(err)
 		}
 	}
+}
+
+// nothingLeft asks the queue, which also counts what was received and not deleted.
+func (w *world) nothingLeft(ctx context.Context, cl *sqs.Client, queue *string) bool {
+	w.t.Helper()
+	got, err := cl.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: queue, AttributeNames: []types.QueueAttributeName{"All"}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return got.Attributes["ApproximateNumberOfMessages"] == "0" && got.Attributes["ApproximateNumberOfMessagesNotVisible"] == "0"
 }

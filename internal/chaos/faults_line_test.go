@@ -18,11 +18,11 @@ func (w *world) lineFault(rnd *rand.Rand) *fault {
 	}
 	lines := []*stage.Line{}
 	for _, r := range w.relays {
-		lines = append(lines, r.lines[on])
+		lines = append(lines, r.lines[on]...)
 	}
 	if rnd.IntN(3) > 0 {
 		f.relay = w.relays[rnd.IntN(relayCount)]
-		lines = []*stage.Line{f.relay.lines[on]}
+		lines = f.relay.lines[on]
 	}
 	direction := []stage.Direction{stage.Up, stage.Down}[rnd.IntN(2)]
 	var act func(*stage.Line)

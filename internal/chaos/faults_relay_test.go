@@ -41,13 +41,16 @@ func (w *world) pause(r *relay, past time.Duration) *fault {
 // answers makes all brokers answer later by so much.
 func (w *world) answers(later time.Duration) {
 	for _, r := range w.relays {
-		for on, l := range r.lines {
-			switch {
-			case on == history.OnDatabase:
-			case later > 0:
-				l.Delay(stage.Down, later)
-			default:
-				l.Heal()
+		for on, lines := range r.lines {
+			if on == history.OnDatabase {
+				continue
+			}
+			for _, l := range lines {
+				if later > 0 {
+					l.Delay(stage.Down, later)
+				} else {
+					l.Heal()
+				}
 			}
 		}
 	}

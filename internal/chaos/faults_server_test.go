@@ -22,9 +22,9 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 		f.forgets = true
 		return f
 	case 5:
-		return stopped("Kafka stopped", "kafka", w.kafka, away)
+		return stopped("Kafka stopped", "kafka", w.broker(rnd), away)
 	case 6:
-		return crashed("Kafka crashed", "kafka", w.kafka, away)
+		return crashed("Kafka crashed", "kafka", w.broker(rnd), away)
 	case 7:
 		return stopped("RabbitMQ stopped", "rabbitmq", w.rabbit, away)
 	case 8:
@@ -34,6 +34,20 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 	default:
 		return &fault{name: "connections of RabbitMQ closed", on: "rabbitmq",
 			begin: w.closeConnections, end: func() {}}
+	}
+}
+
+// clusterFault moves the lead of all partitions, or takes one broker of several away.
+func (w *world) clusterFault(rnd *rand.Rand) *fault {
+	away := time.Duration(rnd.IntN(5000)) * time.Millisecond
+	switch rnd.IntN(4) {
+	case 0:
+		return stopped("one of the Kafka brokers stopped", "kafka", w.broker(rnd), away)
+	case 1:
+		return crashed("one of the Kafka brokers crashed", "kafka", w.broker(rnd), away)
+	default:
+		order := rand.New(rand.NewPCG(rnd.Uint64(), 4))
+		return &fault{name: "leaders of Kafka moved", on: "kafka", begin: func() { w.moveLeaders(order) }, end: func() {}}
 	}
 }
 

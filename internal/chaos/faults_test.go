@@ -43,6 +43,9 @@ func (w *world) choose(rnd *rand.Rand) []*fault {
 
 // any makes a fault: of a relay, of a server or of a line, each about as often.
 func (w *world) any(rnd *rand.Rand) *fault {
+	if len(w.brokers) > 1 && rnd.IntN(3) == 0 {
+		return w.clusterFault(rnd)
+	}
 	switch rnd.IntN(10) {
 	case 0, 1, 2:
 		return w.relayFault(rnd)
@@ -75,9 +78,9 @@ func (w *world) strike(faults []*fault) {
 		noted[i].Harmless = faults[i].harmless != nil && faults[i].harmless()
 	}
 	w.faults = append(w.faults, noted...)
-	took := w.progress(fmt.Sprintf("jobs get through after %s", strings.Join(names, " and ")))
+	took, last := w.progress(fmt.Sprintf("jobs get through after %s", strings.Join(names, " and ")))
 	w.slowest = max(w.slowest, took)
-	w.t.Logf("%s: recovered in %v", strings.Join(names, " and "), took.Round(10*time.Millisecond))
+	w.t.Logf("%s: recovered in %v, %s last", strings.Join(names, " and "), took.Round(10*time.Millisecond), last)
 }
 
 // hold lets a fault last; that is the one thing that only time can do.
@@ -92,17 +95,19 @@ func (w *world) hold(d time.Duration) {
 // between two probes, and a slow machine.
 const recovery = 60 * time.Second
 
-// progress waits until a job of each kind that comes all the time is done after this moment.
-func (w *world) progress(what string) time.Duration {
+// progress waits until a job of each kind that comes all the time is done after this moment. It says which was the last.
+func (w *world) progress(what string) (took time.Duration, last string) {
 	w.t.Helper()
-	seen := map[string]bool{}
+	seen := map[string]bool{"poison": true}
 	var want []string
 	for _, kind := range traded {
-		if !seen[kind] && kind != "poison" {
+		if !seen[kind] {
 			seen[kind] = true
 			want = append(want, kind)
 		}
 	}
 	now := time.Now()
-	return w.await(recovery, what, `SELECT bool_and(EXISTS (SELECT FROM jobs WHERE kind = k AND finished_at > $2)) FROM unnest($1::text[]) k`, want, now)
+	took = w.await(recovery, what, `SELECT bool_and(EXISTS (SELECT FROM jobs WHERE kind = k AND finished_at > $2)) FROM unnest($1::text[]) k`, want, now)
+	_ = w.db.Pool.QueryRow(w.t.Context(), `SELECT kind FROM jobs WHERE kind = ANY ($1) AND finished_at > $2 GROUP BY kind ORDER BY min(finished_at) DESC LIMIT 1`, want, now).Scan(&last)
+	return took, last
 }

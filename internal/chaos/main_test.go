@@ -18,6 +18,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "what the run's faults and jobs are made from; 0: any")
 	forFlag   = flag.Duration("for", 0, "how long faults are injected; 0: 12s, 3m in the long run")
+	nodesFlag = flag.Int("brokers", 0, "how many brokers Kafka has; 0: 1, 3 in the long run")
 	brokenBin = flag.String("relay", "", "a relay to run instead of this one's: to see whether the run finds what is wrong with it")
 )
 
@@ -66,5 +67,17 @@ func span() time.Duration {
 		return 3 * time.Minute
 	default:
 		return 12 * time.Second
+	}
+}
+
+// brokers is how many Kafka has.
+func brokers() int {
+	switch {
+	case *nodesFlag > 0:
+		return *nodesFlag
+	case services.Long():
+		return 3
+	default:
+		return 1
 	}
 }

@@ -3,6 +3,7 @@ package chaos
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,36 +24,40 @@ RETURNING id, attempts`
 WHERE id IN (SELECT id FROM jobs WHERE status = 'running' AND leased_until < now() ORDER BY leased_until LIMIT 100 FOR UPDATE SKIP LOCKED)`
 )
 
-// startOldWorkers starts two workers and a reaper that serve what relays don't own of the shared kind, until the test ends.
+// startOldWorkers starts two workers and a reaper that serve what relays don't own of the shared kind.
 func (w *world) startOldWorkers() {
 	pool := w.pool(history.Old, 3)
-	w.loop(20*time.Millisecond, func(ctx context.Context) (bool, error) { return w.oldWork(ctx, pool) })
-	w.loop(20*time.Millisecond, func(ctx context.Context) (bool, error) { return w.oldWork(ctx, pool) })
-	w.loop(time.Second, func(ctx context.Context) (bool, error) {
-		_, err := pool.Exec(ctx, oldReap)
-		return false, err
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			repeat(ctx, 20*time.Millisecond, func(ctx context.Context) (bool, error) { return w.oldWork(ctx, pool) })
+		})
+	}
+	all.Go(func() {
+		repeat(ctx, time.Second, func(ctx context.Context) (bool, error) {
+			_, err := pool.Exec(ctx, oldReap)
+			return false, err
+		})
 	})
+	w.stopOldWorkers = func() { cancel(); all.Wait() }
+	w.t.Cleanup(w.stopOldWorkers)
 }
 
-// loop takes turns until the test ends, at once while there is more to do. Errors are the database's, which is disturbed.
-func (w *world) loop(idle time.Duration, turn func(context.Context) (more bool, err error)) {
-	ctx, cancel := context.WithCancel(w.t.Context())
-	ended := make(chan struct{})
-	w.t.Cleanup(func() { cancel(); <-ended })
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			limited, stop := context.WithTimeout(ctx, patience)
-			more, err := turn(limited)
-			stop()
-			if err != nil || !more {
-				select {
-				case <-ctx.Done():
-				case <-time.After(idle):
-				}
-			}
+// repeat takes turns until ctx ends, at once while there is more to do. Errors are the database's, which is disturbed.
+func repeat(ctx context.Context, idle time.Duration, turn func(context.Context) (more bool, err error)) {
+	for ctx.Err() == nil {
+		limited, stop := context.WithTimeout(ctx, patience)
+		more, err := turn(limited)
+		stop()
+		if err == nil && more {
+			continue
 		}
-	}()
+		select {
+		case <-ctx.Done():
+		case <-time.After(idle):
+		}
+	}
 }
 
 func (w *world) oldWork(ctx context.Context, pool *pgxpool.Pool) (more bool, err error) {

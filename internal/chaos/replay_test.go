@@ -7,7 +7,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/jobrelay/relay/internal/history"
 	"github.com/jobrelay/relay/internal/stage"
 )
 
@@ -22,9 +21,7 @@ func (w *world) replay() {
 			w.killReplay(p)
 		}
 		<-p.Ended
-		w.mu.Lock()
-		w.texts = append(w.texts, history.Text{Name: "the log of replay", Text: p.Output()})
-		w.mu.Unlock()
+		w.keep("the log of replay", p.Output())
 		if p.Cmd.ProcessState.Success() {
 			return
 		}

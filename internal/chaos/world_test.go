@@ -34,12 +34,14 @@ type world struct {
 	t    *testing.T
 	seed uint64
 
-	database, kafka, rabbit, queues *services.Own
-	db                              *testdb.DB
-	relays                          [relayCount]*relay
-	canaries                        map[string]string // by what they are
-	rabbitURL                       string            // as a relay's own user
-	slowest                         time.Duration     // recovery after a fault
+	database, rabbit, queues *services.Own
+	brokers                  []*services.Own // of Kafka
+	db                       *testdb.DB
+	relays                   [relayCount]*relay
+	canaries                 map[string]string // by what they are
+	rabbitURL                string            // as a relay's own user
+	slowest                  time.Duration     // recovery after a fault
+	stopOldWorkers           func()
 
 	mu           sync.Mutex
 	transactions []history.Transaction
@@ -52,7 +54,7 @@ type world struct {
 type relay struct {
 	*stage.Process
 	number, generation int
-	lines              map[string]*stage.Line // by server
+	lines              map[string][]*stage.Line // by server; Kafka has one to each broker
 }
 
 // name is what the process is called in the history.
@@ -65,7 +67,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		"a payload": "payload-" + rand.Text(), "a header": "header-" + rand.Text(), "the key of AWS": rand.Text(), "the password of RabbitMQ": rand.Text(),
 	}}
 	w.database = services.OwnPostgres(t)
-	w.kafka = services.OwnKafka(t)
+	w.brokers = kafkaBrokers(t)
 	w.rabbit = services.OwnRabbitMQ(t)
 	w.queues = services.OwnSQS(t)
 	u, err := url.Parse(w.database.URL)
@@ -78,12 +80,14 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.setUpKafka()
 	w.setUpSQS()
 	for i := range w.relays {
-		w.relays[i] = &relay{number: i + 1, lines: map[string]*stage.Line{
-			history.OnDatabase: stage.NewLine(t, "127.0.0.1:0", w.database.Addr),
-			"kafka":            stage.NewLine(t, w.kafka.Advertised[i], w.kafka.Proxied[i]),
-			"rabbitmq":         stage.NewLine(t, "127.0.0.1:0", w.rabbit.Addr),
-			"sqs":              stage.NewLine(t, "127.0.0.1:0", w.queues.Addr),
+		w.relays[i] = &relay{number: i + 1, lines: map[string][]*stage.Line{
+			history.OnDatabase: {stage.NewLine(t, "127.0.0.1:0", w.database.Addr)},
+			"rabbitmq":         {stage.NewLine(t, "127.0.0.1:0", w.rabbit.Addr)},
+			"sqs":              {stage.NewLine(t, "127.0.0.1:0", w.queues.Addr)},
 		}}
+		for _, b := range w.brokers {
+			w.relays[i].lines["kafka"] = append(w.relays[i].lines["kafka"], stage.NewLine(t, b.Advertised[i], b.Proxied[i]))
+		}
 	}
 	return w
 }
@@ -92,19 +96,28 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) launch(r *relay) {
 	w.t.Helper()
 	r.generation++
+	through := func(on string) string { return addresses(r.lines[on]) }
 	log := filepath.Join(w.t.TempDir(), r.name()+".log")
 	admin := stage.FreeAddr(w.t)
 	r.Process = stage.Start(w.t, log, binary, []string{
 		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=" + w.canaries["the key of AWS"], "AWS_EC2_METADATA_DISABLED=true",
-		"RELAY_DATABASE_URL=" + strings.Replace(w.db.URL, w.database.Addr, r.lines[history.OnDatabase].Addr, 1) + "&application_name=" + r.name(),
+		"RELAY_DATABASE_URL=" + strings.Replace(w.db.URL, w.database.Addr, through(history.OnDatabase), 1) + "&application_name=" + r.name(),
 		"RELAY_TABLE=" + w.db.Table, "RELAY_SOURCE=" + w.db.Schema, "RELAY_ADMIN_ADDR=" + admin, "RELAY_LOG_FORMAT=text", "RELAY_LOG_LEVEL=debug",
 		"RELAY_ROUTES=" + routes(), "RELAY_POLL_MAX=200ms", "RELAY_RETRY_BASE=200ms", "RELAY_RETRY_MAX=2s", "RELAY_BATCH_SIZE=50", "RELAY_WORKERS=2",
 		"RELAY_LEASE=" + lease.String(), "RELAY_PUBLISH_TIMEOUT=" + publishTimeout.String(), "RELAY_DRAIN_TIMEOUT=" + drainTimeout.String(),
-		"RELAY_KAFKA_BROKERS=" + r.lines["kafka"].Addr,
-		"RELAY_RABBITMQ_URL=" + strings.Replace(w.rabbitURL, w.rabbit.Addr, r.lines["rabbitmq"].Addr, 1),
-		"RELAY_SQS_ENDPOINT=http://" + r.lines["sqs"].Addr, "RELAY_SQS_REGION=us-east-1",
+		"RELAY_KAFKA_BROKERS=" + through("kafka"),
+		"RELAY_RABBITMQ_URL=" + strings.Replace(w.rabbitURL, w.rabbit.Addr, through("rabbitmq"), 1),
+		"RELAY_SQS_ENDPOINT=http://" + through("sqs"), "RELAY_SQS_REGION=us-east-1",
 	}, "run")
 	r.Admin = admin
+}
+
+func addresses(lines []*stage.Line) string {
+	var all []string
+	for _, l := range lines {
+		all = append(all, l.Addr)
+	}
+	return strings.Join(all, ",")
 }
 
 // begin starts relays and old workers, and has the kind that is replayed later delivered.
@@ -168,9 +181,10 @@ func (w *world) drain() time.Duration {
 	return w.await(drainBound, "the backlog drains", `SELECT count(*) = 0 FROM jobs WHERE status NOT IN ('done', 'dead')`)
 }
 
-// end stops the relays in an orderly way.
+// end stops the old workers, and the relays in an orderly way.
 func (w *world) end() {
 	w.t.Helper()
+	w.stopOldWorkers()
 	for _, r := range w.relays {
 		w.overhear(r)
 		r.Signal(syscall.SIGTERM)
@@ -187,12 +201,16 @@ func (w *world) end() {
 func (w *world) overhear(r *relay) {
 	for _, path := range []string{"/metrics", "/readyz", "/", "/api/status"} {
 		_, body := r.Get(path)
-		w.texts = append(w.texts, history.Text{Name: path + " of " + r.name(), Text: body})
+		w.keep(path+" of "+r.name(), body)
 	}
 }
 
-func (w *world) keepLog(r *relay) {
-	w.texts = append(w.texts, history.Text{Name: "the log of " + r.name(), Text: r.Output()})
+func (w *world) keepLog(r *relay) { w.keep("the log of "+r.name(), r.Output()) }
+
+func (w *world) keep(name, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, history.Text{Name: name, Text: text})
 }
 
 // pool connects under a name of its own.

@@ -175,9 +175,9 @@ func (j *judge) checkArrived(row *Row, route Route) {
 		}
 	}
 	if len(missing) == len(route.To) {
-		j.add(Unaccepted, row.ID, "done, and at none of its destinations")
+		j.add(Unaccepted, row.ID, "done, and at none of its destinations; %s", j.life(row.ID))
 	} else if len(missing) > 0 {
-		j.add(Incomplete, row.ID, "done, and not at %s", strings.Join(missing, ", "))
+		j.add(Incomplete, row.ID, "done, and not at %s; %s", strings.Join(missing, ", "), j.life(row.ID))
 	}
 }
 

@@ -94,25 +94,25 @@ func (j *judge) explain(row *Row, to string, attempt, n int, tried []*spell, kep
 	}
 }
 
-// reason is the fault because of which a claim that sent the job to a destination could not note it.
-func (j *judge) reason(s *spell, to string) string {
+// reason is the fault because of which a claim that sent the job to a destination could not note it: of several the one
+// that is closest to it.
+func (j *judge) reason(s *spell, to string) (name string) {
 	broker, _, _ := strings.Cut(to, ":")
-	end := time.Time{} // it never ended
-	how := lapsed
+	end, how := time.Time{}, lapsed // it never ended
 	if len(s.ends) > 0 {
 		end, how = s.ends[0].At, s.ends[0].how()
 	}
+	causes := map[string][]string{lapsed: {OnRelay, OnDatabase}, retried: {broker, OnRelay, OnDatabase}}[how]
+	closest := len(causes)
 	for _, f := range j.History.Faults {
 		if f.Harmless || f.Relay != "" && f.Relay != s.By || f.To.Add(j.Slack).Before(s.At) || !end.IsZero() && f.From.After(end) {
 			continue
 		}
-		switch {
-		case how == lapsed && (f.On == OnRelay || f.On == OnDatabase),
-			how == retried && (f.On == broker || f.On == OnDatabase || f.On == OnRelay):
-			return f.Name
+		if i := slices.Index(causes, f.On); i >= 0 && i < closest {
+			closest, name = i, f.Name
 		}
 	}
-	return ""
+	return name
 }
 
 // forgotten: the claim that sent it was forgotten by a database that crashed, and the attempt was given out again.

@@ -71,8 +71,8 @@ func (r *Report) Summary() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "committed %d, rolled back %d, cut off at COMMIT %d, dead %d\n", r.Committed, r.RolledBack, r.Unsure, r.Dead)
 	fmt.Fprintf(&b, "messages %d, by old workers %d, changes of status %d, lapsed claims %d\n", r.Messages, r.OldWork, r.Moves, r.Lapsed)
-	fmt.Fprintf(&b, "lost %d, invented %d, stale writes %d, unexplained duplicates %d, findings in all %d\n",
-		r.Count(Lost), r.Count(Invented), r.Count(Stale), r.Count(Unexplained), len(r.Findings))
+	fmt.Fprintf(&b, "lost %d, done without acceptance %d, invented %d, stale writes %d, unexplained duplicates %d, out of order %d, findings in all %d\n",
+		r.Count(Lost), r.Count(Unaccepted)+r.Count(Incomplete), r.Count(Invented), r.Count(Stale), r.Count(Unexplained), r.Count(Disorder), len(r.Findings))
 	fmt.Fprintf(&b, "duplicates %d: %s\n", total(r.Duplicates), list(r.Duplicates))
 	fmt.Fprintf(&b, "faults %d: %s", total(r.Faults), list(r.Faults))
 	return b.String()

@@ -11,7 +11,7 @@ WITH home AS (
     SELECT * FROM (VALUES
         ('relay_migrations'::name, 'SELECT', ''),
         ('relay_kinds', 'SELECT', ''), ('relay_kinds', 'INSERT', ''), ('relay_kinds', 'UPDATE', 'relay kinds set'),
-        ('relay_closed_keys', 'SELECT', ''), ('relay_closed_keys', 'DELETE', 'relay dead discard, relay keys reopen'),
+        ('relay_closed_keys', 'SELECT', ''), ('relay_closed_keys', 'DELETE', ''),
         ('relay_replays', 'SELECT', 'relay replay'), ('relay_replays', 'INSERT', 'relay replay'), ('relay_replays', 'UPDATE', 'relay replay')
     ) v
 )

@@ -98,6 +98,19 @@ func OwnKafka(t testing.TB) *Own {
 	return own(t, &Own{Addr: k.Addr, Proxied: k.Proxied, Advertised: k.Advertised, server: k})
 }
 
+// OwnKafkaCluster starts brokers of one cluster for this test. The first is the controller.
+func OwnKafkaCluster(t testing.TB, brokers int) (all []*Own) {
+	t.Helper()
+	ks, err := native.NewKafkaCluster(t.Context(), begin(t), brokers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range ks {
+		all = append(all, own(t, &Own{Addr: k.Addr, Proxied: k.Proxied, Advertised: k.Advertised, server: k}))
+	}
+	return all
+}
+
 // OwnRabbitMQ starts a node for this test.
 func OwnRabbitMQ(t testing.TB) *Own {
 	t.Helper()

@@ -49,8 +49,8 @@ func FromSQS(in types.Message) Message {
 	for k, v := range in.MessageAttributes {
 		m.Headers[k] = aws.ToString(v.StringValue)
 	}
-	if folded, ok := m.Headers["relay-headers"]; ok { // what doesn't fit as attributes
-		_ = json.Unmarshal([]byte(folded), &m.Headers)
+	if text, ok := m.Headers["relay-headers"]; ok { // what doesn't fit as attributes
+		_ = json.Unmarshal([]byte(text), &m.Headers)
 	}
 	if k, ok := m.Headers["relay-key"]; ok {
 		m.Key = &k
