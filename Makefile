@@ -10,11 +10,18 @@ SERVICES    = bin/services
 # Run all tests with TESTFLAGS=-run=Name or PACKAGES=./claim to narrow them down.
 PACKAGES   ?= ./...
 TESTFLAGS  ?=
+<<<<<<< HEAD
+FUZZTIME   ?= 30s
+# What `make chaos` does: the same seed makes the same faults; 0 takes any.
+SEED       ?= 0
+FOR        ?= 60s
+=======
 # What `make chaos` does: the same seed makes the same faults; 0 takes any.
 SEED       ?= 0
 FOR        ?= 60s
 BROKERS    ?= 1
 FUZZTIME   ?= 30s
+>>>>>>> main
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,5 +84,9 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
+<<<<<<< HEAD
+.PHONY: help test test-long chaos test-short fuzz services services-down bench lint vuln build cc FORCE
+=======
 .PHONY: help test test-long chaos test-short fuzz mutants services services-down bench lint vuln build cc FORCE
+>>>>>>> main
 FORCE:

@@ -90,7 +90,7 @@ func TestB11TooLargeAlone(t *testing.T) {
 			want(t, results, 0, 20, sinks.Accepted, sinks.ScopeMessage)
 			want(t, results, 20, 21, sinks.Rejected, sinks.ScopeMessage)
 			want(t, results, 21, 50, sinks.Accepted, sinks.ScopeMessage)
-			if text := results[20].Err.Error(); !strings.Contains(text, "201") || !strings.Contains(text, c.limit) {
+			if text := results[20].Err.Error(); !strings.Contains(text, "202") || !strings.Contains(text, c.limit) {
 				t.Errorf("the error should name the size and the limit: %s", text)
 			}
 			read(t, broker, topic, 49)
