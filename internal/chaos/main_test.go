@@ -19,7 +19,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "what the run's faults and jobs are made from; 0: any")
 	forFlag   = flag.Duration("for", 0, "how long faults are injected; 0: 12s, 3m in the long run")
 	nodesFlag = flag.Int("brokers", 0, "how many brokers Kafka has; 0: 1, 3 in the long run")
-	brokenBin = flag.String("relay", "", "a relay to run instead of this one's: to see whether the run finds what is wrong with it")
+	relayFlag = flag.String("relay", "", "a relay to run instead of this one's: to see whether the run finds what is wrong with it")
 )
 
 // binary is the relay under test, with the race detector.
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if binary = *brokenBin; binary == "" {
+	if binary = *relayFlag; binary == "" {
 		binary = filepath.Join(dir, "relay")
 		err = stage.Build(binary, "-race")
 	}
