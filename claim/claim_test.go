@@ -82,7 +82,7 @@ func TestClaimLeavesTheRest(t *testing.T) {
 }
 
 // A backlog of one kind never hides another's few jobs (B28), and it still gets full batches.
-func TestClaimIsFairBetweenKinds(t *testing.T) {
+func TestB28ClaimIsFairBetweenKinds(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, `INSERT INTO jobs (kind, payload, run_at) SELECT 'big', '1', now() - interval '1 hour' FROM generate_series(1, 5000) g`)
@@ -128,7 +128,7 @@ func TestClaimSharesAmongKindsWithPlenty(t *testing.T) {
 }
 
 // Within a kind the larger priority goes first, and the others follow when it has no more.
-func TestClaimTakesLargerPriorityFirst(t *testing.T) {
+func TestB28ClaimTakesLargerPriorityFirst(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, `INSERT INTO jobs (kind, payload, priority) SELECT 'k', '1', g % 3 - 1 FROM generate_series(1, 300) g`)
@@ -250,7 +250,7 @@ func TestClaimAfterTheClockWentBack(t *testing.T) {
 }
 
 // Odd attempts neither stop a batch nor overflow (B07).
-func TestClaimTakesOddAttempts(t *testing.T) {
+func TestB07ClaimTakesOddAttempts(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, `INSERT INTO jobs (kind, payload, attempts, max_attempts) SELECT 'k', '1', a, m

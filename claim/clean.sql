@@ -2,7 +2,8 @@
 --
 -- The slice is bounded by what is looked at, not by what is removed: jobs that stay (dead ones, other people's) may be
 -- many. Rows somebody holds are skipped, and the predicate is checked again under the lock: an operator may have
--- requeued the job. Only rows with a token: what an old worker finished is its own.
+-- requeued the job. Only rows with a token: what an old worker finished is its own. The keys that dead jobs closed go with
+-- them.
 --
 -- $1 kind   $2 from this finished_at   $3 age of done ones, $4 of dead ones, in microseconds, NULL: they stay
 -- $5 most rows to look at
@@ -24,7 +25,10 @@ WITH slice AS MATERIALIZED (
             - CASE j.status WHEN 'done' THEN $3::bigint WHEN 'dead' THEN $4::bigint END * interval '1 microsecond'
     FOR UPDATE OF j SKIP LOCKED
 ), gone AS (
-    DELETE FROM :jobs AS j WHERE j.id = ANY (ARRAY (SELECT id FROM old)) RETURNING j.id
+    DELETE FROM :jobs AS j WHERE j.id = ANY (ARRAY (SELECT id FROM old)) RETURNING j.id, j.kind, j.key, j.status
+), reopened AS (
+    DELETE FROM :relay_closed_keys AS c USING gone AS g
+    WHERE g.status = 'dead' AND c.kind = g.kind AND c.key = g.key AND c.job = g.id
 )
 SELECT (SELECT count(*) FROM gone)::integer,
        (SELECT count(*) FROM slice)::integer,

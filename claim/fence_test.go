@@ -68,7 +68,7 @@ func (q *Queue) asked(ago time.Duration) {
 
 // The stalled relay's late settlement in every situation that others may have brought about. Changes says whether it
 // may change the row; it never may once somebody else has claimed the job.
-func TestFence(t *testing.T) {
+func TestB06Fence(t *testing.T) {
 	t.Parallel()
 	onEach(t, testFence)
 }

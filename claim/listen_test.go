@@ -55,7 +55,7 @@ func TestListener(t *testing.T) {
 
 // A connection that became silent without a word, and a session that doesn't listen any more, are noticed by the
 // listener itself.
-func TestListenerChecksItself(t *testing.T) {
+func TestB27ListenerChecksItself(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	channel := "check_" + db.Schema[len(db.Schema)-8:]

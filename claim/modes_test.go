@@ -131,7 +131,7 @@ func exercise(t *testing.T, db *testdb.DB, s *Store) {
 func TestTransactionPooler(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
-	url := bouncer(t, db)
+	url := db.Bouncer(t)
 	for _, mode := range modes[1:] {
 		pool := poolWith(t, db, func(c *pgxpool.Config) {
 			at, err := pgxpool.ParseConfig(url)

@@ -62,7 +62,7 @@ func TestListDead(t *testing.T) {
 }
 
 // Requeue gives a full new round, keeps what was delivered and why it died, and nobody who held it can change it (B23).
-func TestRequeueDead(t *testing.T) {
+func TestB23RequeueDead(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	q := newQueue(t, db, Options{})
@@ -131,7 +131,7 @@ func TestChangeDeadInPages(t *testing.T) {
 }
 
 // Cleaning removes done jobs older than the retention that a relay has finished, and nothing else (B29).
-func TestClean(t *testing.T) {
+func TestB29Clean(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, `INSERT INTO jobs (kind, payload, status, lease_token, created_at, finished_at, run_at, leased_until, last_error)
@@ -160,7 +160,7 @@ func TestClean(t *testing.T) {
 
 // A backlog goes in batches, also when all finished at one moment, when jobs that stay lie between, and when two relays
 // clean at once.
-func TestCleanABacklog(t *testing.T) {
+func TestB29CleanABacklog(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, `INSERT INTO jobs (kind, payload, status, lease_token, finished_at) SELECT 'k', '1', 'done', CASE WHEN g % 4 > 0 THEN 7 END, now() - interval '1 day' FROM generate_series(1, 9000) g;
@@ -206,4 +206,22 @@ func TestCleanComesBackForTheYoung(t *testing.T) {
 		removed += n
 		return removed == 25
 	})
+}
+
+// A dead job that is cleaned up takes the key that it closed with it; one that stays keeps its key closed.
+func TestCleanReopensKeys(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	db.Exec(t, `INSERT INTO jobs (kind, key, payload, status, lease_token, finished_at)
+		SELECT 'k', 'key ' || g, '1', 'dead', 1, now() - CASE WHEN g > 3 THEN interval '1 hour' ELSE interval '0' END FROM generate_series(1, 2000) g`)
+	q := newQueue(t, db, Options{})
+	eventually(t, "the old ones are gone", func() bool {
+		if _, err := q.Clean(t.Context(), 0, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		return testdb.One[int](t, db, `SELECT count(*) FROM jobs`) == 3
+	})
+	if got := testdb.One[string](t, db, `SELECT string_agg(key, ', ' ORDER BY key) FROM relay_closed_keys`); got != "key 1, key 2, key 3" {
+		t.Errorf("closed: %s", got)
+	}
 }

@@ -312,7 +312,7 @@ func hold(t *testing.T, db *testdb.DB) (release func()) {
 }
 
 // A claim never takes more than its batch, under the worst plans (B04).
-func TestClaimKeepsToTheBatchUnderBadPlans(t *testing.T) {
+func TestB04ClaimKeepsToTheBatchUnderBadPlans(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, noAutovacuum)

@@ -54,7 +54,7 @@ func TestSweepFindsWhatComesLate(t *testing.T) {
 }
 
 // A transaction that commits after others with larger ids, and after the floor has passed it, loses nothing (B09).
-func TestSweepFindsALateCommit(t *testing.T) {
+func TestB09SweepFindsALateCommit(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	q := newQueue(t, db, Options{})

@@ -27,7 +27,7 @@ func with(changes map[string]string) Environ {
 // tooLong has a duration over what the type holds.
 const tooLong = "2628000h"
 
-func TestBadSettings(t *testing.T) {
+func TestB30BadSettings(t *testing.T) {
 	t.Parallel()
 	durations := []string{"LEASE", "PUBLISH_TIMEOUT", "POLL_MIN", "POLL_MAX", "RETRY_BASE", "RETRY_MAX", "RETENTION", "RETENTION_DEAD", "DRAIN_TIMEOUT"}
 	counts := []string{"WORKERS", "BATCH_SIZE", "BATCH_BYTES", "DATABASE_CONNECTIONS"}
@@ -190,7 +190,7 @@ func TestRoutesFileProblems(t *testing.T) {
 }
 
 // A wrong setting must be refused at once, however large the input.
-func TestProblemsComeQuickly(t *testing.T) {
+func TestB30ProblemsComeQuickly(t *testing.T) {
 	t.Parallel()
 	deep := "routes: " + strings.Repeat("[", 5000)
 	bomb := "a: &a [x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c]\nroutes: *d\n"

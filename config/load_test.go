@@ -225,7 +225,7 @@ func TestMalformedTagsPanic(t *testing.T) {
 	}
 }
 
-func TestUnknown(t *testing.T) {
+func TestB30Unknown(t *testing.T) {
 	t.Parallel()
 	env := with(map[string]string{
 		"LAESE": "1m", "LEASE_FILE": "x", "KAFKA_BROKRES": "x", "FROBNICATION_LEVEL": "9", "PORT": "8080", "DATABASE_URL_FILE": "f", "X_PASSWORD_FILE": "f", "X_PLAIN": "p",

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -44,6 +45,8 @@ func (o *routeNode) field(name, value *yaml.Node) {
 	case "kind":
 		if !isText(value) || value.Value == "" || len(value.Value) > longestKind {
 			o.at(value, "kind must be text of 1 to %d bytes", longestKind)
+		} else if !storable(value) {
+			o.at(value, "kind holds a NUL character, which Postgres can't store")
 		}
 	case "to":
 		o.hasTo = true
@@ -76,6 +79,8 @@ func (o *routeNode) to(value *yaml.Node) {
 			o.at(node, `a destination must be in quotes when it ends in a colon: to: ["discard:"]`)
 		case !isText(node) || node.Value == "":
 			o.at(node, `a destination must be text of the form sink:address`)
+		case !storable(node):
+			o.at(node, "a destination holds a NUL character, which Postgres can't store")
 		case slices.Contains(o.To, node.Value):
 			o.at(node, "the destination %s comes twice", quote(node.Value))
 		default:
@@ -83,6 +88,9 @@ func (o *routeNode) to(value *yaml.Node) {
 		}
 	}
 }
+
+// storable says whether Postgres takes a text: a kind is looked for there, and a destination is noted on its jobs.
+func storable(n *yaml.Node) bool { return !strings.Contains(n.Value, "\x00") }
 
 func (o *routeNode) word(value *yaml.Node, name string, into *string, words ...string) {
 	if !isText(value) || !slices.Contains(words, value.Value) {

@@ -128,7 +128,7 @@ func TestClosingAKeyNeedsNoGrant(t *testing.T) {
 	}
 }
 
-func TestChecks(t *testing.T) {
+func TestB08Checks(t *testing.T) {
 	onEach(t, func(t *testing.T, server string) {
 		db := testdb.On(t, server)
 		db.Migrate(t, options)

@@ -214,7 +214,7 @@ func TestManyJobsInOneRoundTripAndInOrder(t *testing.T) {
 }
 
 // A refused job costs the application nothing but that job: no statement was sent.
-func TestRefusalLeavesTheTransactionUsable(t *testing.T) {
+func TestB01RefusalLeavesTheTransactionUsable(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	db.Exec(t, "CREATE TABLE orders (id int)")
@@ -238,6 +238,33 @@ func TestRefusalLeavesTheTransactionUsable(t *testing.T) {
 	})
 	if n := testdb.One[int](t, db, "SELECT (SELECT count(*) FROM jobs) * 10 + (SELECT count(*) FROM orders)"); n != 11 {
 		t.Errorf("got %d jobs and orders, want 1 and 1", n)
+	}
+}
+
+// B01: plain SQL is refused by the database itself, before anything is half written; a savepoint keeps the transaction.
+func TestB01PlainSQL(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	db.Exec(t, "CREATE TABLE orders (id int)")
+	insert := func(ctx context.Context, tx pgx.Tx, text string) error {
+		return pgx.BeginFunc(ctx, tx, func(inner pgx.Tx) error { // a savepoint
+			_, err := inner.Exec(ctx, "INSERT INTO jobs (kind, payload) VALUES ('k', $1::text::jsonb)", text)
+			return err
+		})
+	}
+	inTx(t, db, func(tx pgx.Tx) error {
+		for _, text := range []string{`{"a":"x\u0000y"}`, `{"x\u0000":1}`, `{"a":["\u0000"]}`, `"\ud800"`, "{\"a\":\"\x01\"}"} {
+			if err := insert(t.Context(), tx, text); err == nil {
+				t.Errorf("%s is stored", text)
+			}
+		}
+		if _, err := tx.Exec(t.Context(), "INSERT INTO orders VALUES (1)"); err != nil {
+			return err
+		}
+		return insert(t.Context(), tx, `{"a":"\u0001"}`)
+	})
+	if got := testdb.Column[string](t, db, "SELECT payload::text FROM jobs, orders"); len(got) != 1 || got[0] != `{"a": "\u0001"}` {
+		t.Errorf("stored %q, want the one that is good, as it was", got)
 	}
 }
 

@@ -105,7 +105,7 @@ func TestB24FanOutSendsOnlyWhatIsMissing(t *testing.T) {
 }
 
 // While one destination is away the others get every job, at once.
-func TestFanOutBesideAnOutage(t *testing.T) {
+func TestB24FanOutBesideAnOutage(t *testing.T) {
 	t.Parallel()
 	good, bad := &script{}, &script{}
 	bad.set(all(sinks.Unavailable, sinks.ScopeAddress), errAway)
@@ -124,7 +124,7 @@ func TestFanOutBesideAnOutage(t *testing.T) {
 }
 
 // One destination rejects for ever: the others still get the job, then it is dead and names the one.
-func TestRejectedByOneDestination(t *testing.T) {
+func TestB24RejectedByOneDestination(t *testing.T) {
 	t.Parallel()
 	good, bad := &script{}, &script{}
 	bad.set(func(sinks.Message) sinks.Result {

@@ -119,7 +119,7 @@ func (w *witness) check(t *testing.T, db *testdb.DB) {
 
 // Two relays, sinks that fail in every way, jobs that can't be sent: whatever happens, no job of a key is sent before
 // all older ones of it are everywhere.
-func TestOrderOfKeys(t *testing.T) {
+func TestB10OrderOfKeys(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string

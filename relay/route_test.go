@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestPatternMatches(t *testing.T) {
+func TestB25PatternMatches(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		pattern, kind string

@@ -79,7 +79,9 @@ func (r *Relay) settle(hold *hold, outcomes []claim.Outcome, verdicts []verdict)
 	lost, err := r.queue.Settle(ctx, outcomes)
 	r.database.report(err)
 	if err != nil {
-		r.drain.gaveUp.Store(true)
+		if r.drain.draining.Load() { // earlier ones have long come back
+			r.drain.gaveUp.Store(true)
+		}
 		r.Log.Error("could not settle a batch; its jobs come back when their leases end", "jobs", len(outcomes), "error", err)
 		return
 	}

@@ -86,7 +86,7 @@ func TestSecondSignalGivesUp(t *testing.T) {
 	}
 }
 
-func TestRunWaitsForTheDatabase(t *testing.T) {
+func TestB27RunWaitsForTheDatabase(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	proxy := sinktest.NewProxy(t, db.Config.Host+":"+fmt.Sprint(db.Config.Port))
@@ -122,7 +122,7 @@ func through(t *testing.T, db *testdb.DB, proxy *sinktest.Proxy) string {
 	return u.String()
 }
 
-func TestTerminatedWhileItWaits(t *testing.T) {
+func TestB26TerminatedWhileItWaits(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	readOnly := db.URL + "&default_transaction_read_only=on"

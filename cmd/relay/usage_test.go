@@ -82,7 +82,7 @@ func good() config.Environ {
 	}
 }
 
-func TestBadSettings(t *testing.T) {
+func TestB30BadSettings(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		set  config.Environ
@@ -124,7 +124,7 @@ func TestBadSettings(t *testing.T) {
 }
 
 // A check reports the settings like anything else that it looks at.
-func TestCheckReportsBadSettings(t *testing.T) {
+func TestB30CheckReportsBadSettings(t *testing.T) {
 	t.Parallel()
 	env := good()
 	env["RELAY_LEASE"], env["RELAY_LAESE"] = "x", "1m"

@@ -51,7 +51,7 @@ func (p *process) peak() int {
 }
 
 // A database that crashes and comes back: readiness shows it, nothing is lost, the relay goes on by itself.
-func TestDatabaseAway(t *testing.T) {
+func TestB27DatabaseAway(t *testing.T) {
 	t.Parallel()
 	server := services.OwnPostgres(t)
 	db := testdb.On(t, server.URL)

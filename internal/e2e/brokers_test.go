@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/jobrelay/relay/internal/services"
+	"github.com/jobrelay/relay/internal/stage"
 )
 
 // seen is a message as a consumer sees it. Headers are in their text form.
@@ -77,15 +77,7 @@ func readKafka(t *testing.T, broker, topic string, done func([]seen) bool) []see
 	defer cl.Close()
 	return collect(done, func(ctx context.Context) (out []seen) {
 		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-			s := seen{headers: map[string]string{}, payload: r.Value}
-			if r.Key != nil {
-				k := string(r.Key)
-				s.key = &k
-			}
-			for _, h := range r.Headers {
-				s.headers[h.Key] = string(h.Value)
-			}
-			out = append(out, s.own())
+			out = append(out, own(stage.FromKafka(r)))
 		})
 		return out
 	})
@@ -154,14 +146,7 @@ func readRabbit(t *testing.T, url, queue string, done func([]seen) bool) []seen 
 		for len(out) < 1000 {
 			select {
 			case d := <-in:
-				s := seen{headers: map[string]string{"relay-id": d.MessageId}, payload: d.Body}
-				for k, v := range d.Headers {
-					s.headers[k] = fmt.Sprint(v)
-				}
-				if k, ok := d.Headers["relay-key"].(string); ok {
-					s.key = &k
-				}
-				out = append(out, s.own())
+				out = append(out, own(stage.FromRabbitMQ(d)))
 			case <-ctx.Done():
 				return out
 			}
@@ -227,23 +212,11 @@ func readSQS(cl *sqs.Client, queue *string, received map[string]bool) (out []see
 	return out
 }
 
-func fromSQS(m types.Message) seen {
-	s := seen{headers: map[string]string{}, payload: []byte(*m.Body)}
-	for k, v := range m.MessageAttributes {
-		s.headers[k] = aws.ToString(v.StringValue)
-	}
-	if k, ok := s.headers["relay-key"]; ok {
-		s.key = &k
-	}
-	if s.headers["relay-encoding"] == "base64" {
-		s.payload, _ = base64.StdEncoding.DecodeString(*m.Body)
-	}
-	return s.own()
-}
+func fromSQS(m types.Message) seen { return own(stage.FromSQS(m)) }
 
 // own takes what belongs to the relay out of the headers.
-func (s seen) own() seen {
-	s.id, s.kind = s.headers["relay-id"], s.headers["relay-kind"]
+func own(m stage.Message) seen {
+	s := seen{id: m.Headers["relay-id"], kind: m.Headers["relay-kind"], key: m.Key, headers: m.Headers, payload: m.Payload}
 	for k := range s.headers {
 		if strings.HasPrefix(k, "relay-") {
 			delete(s.headers, k)

@@ -80,7 +80,7 @@ func middle(s *shop) error {
 }
 
 // SIGTERM in the middle: what is in flight ends, the rest was never touched, nothing comes twice, exit 0.
-func TestTermDrains(t *testing.T) {
+func TestB26TermDrains(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	o, _, env := slowly(t, db)
@@ -108,7 +108,7 @@ func TestTermDrains(t *testing.T) {
 }
 
 // A second SIGTERM gives up at once.
-func TestSecondTermGivesUp(t *testing.T) {
+func TestB26SecondTermGivesUp(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	_, l, env := slowly(t, db)
@@ -136,7 +136,7 @@ func TestSecondTermGivesUp(t *testing.T) {
 }
 
 // P6: a process that was stopped past its lease changes nothing when it goes on, and counts what it lost.
-func TestStaleHolderChangesNothing(t *testing.T) {
+func TestB06StaleHolderChangesNothing(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	o, l, env := slowly(t, db)

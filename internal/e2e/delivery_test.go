@@ -59,7 +59,7 @@ func TestEveryCommittedJobArrivesOnce(t *testing.T) {
 }
 
 // A kind without a route is somebody else's, whatever its state.
-func TestForeignKindsAreNotTouched(t *testing.T) {
+func TestB25ForeignKindsAreNotTouched(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	kafka := kafkaOutlet(t, "")

@@ -1,34 +1,24 @@
 package e2e
 
 import (
-	"errors"
 	"net/url"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/Shopify/toxiproxy/v2"
-	"github.com/rs/zerolog"
-
 	"github.com/jobrelay/relay/internal/services"
+	"github.com/jobrelay/relay/internal/stage"
 )
 
 // line is the network between a relay and a broker.
 type line struct {
-	t     *testing.T
-	addr  string
-	proxy *toxiproxy.Proxy
+	*stage.Line
+	addr string
 }
 
 func newLine(t *testing.T, listen, upstream string) *line {
 	t.Helper()
-	p := toxiproxy.NewProxy(toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop()), "line", listen, upstream)
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Stop)
-	return &line{t: t, addr: p.Listen, proxy: p}
+	l := stage.NewLine(t, listen, upstream)
+	return &line{l, l.Addr}
 }
 
 func hostOf(t *testing.T, raw string) string {
@@ -49,34 +39,20 @@ func kafkaLine(t *testing.T) *line {
 	return newLine(t, advertised, listener)
 }
 
-// toxic adds a fault in one direction: "upstream" is towards the broker.
-func (l *line) toxic(json string) {
-	l.t.Helper()
-	if _, err := l.proxy.Toxics.AddToxicJson(strings.NewReader(json)); err != nil {
-		l.t.Fatal(err)
-	}
-}
-
 // heal takes all faults away.
-func (l *line) heal() {
-	l.t.Helper()
-	l.proxy.Toxics.ResetToxics(l.t.Context())
-	if err := l.proxy.Start(); err != nil && !errors.Is(err, toxiproxy.ErrProxyAlreadyStarted) {
-		l.t.Fatal(err)
-	}
-}
+func (l *line) heal() { l.Heal() }
 
 // delay slows every reply.
 func (l *line) delay(d time.Duration) {
-	l.proxy.Toxics.ResetToxics(l.t.Context())
-	l.toxic(`{"name": "slow", "type": "latency", "stream": "downstream", "attributes": {"latency": ` + strconv.FormatInt(d.Milliseconds(), 10) + `}}`)
+	l.Heal()
+	l.Delay(stage.Down, d)
 }
 
 // swallow takes everything and lets nothing through, either way.
 func (l *line) swallow() {
-	l.toxic(`{"name": "up", "type": "timeout", "stream": "upstream", "attributes": {"timeout": 0}}`)
-	l.toxic(`{"name": "down", "type": "timeout", "stream": "downstream", "attributes": {"timeout": 0}}`)
+	l.Swallow(stage.Up)
+	l.Swallow(stage.Down)
 }
 
 // cut ends every connection and refuses new ones.
-func (l *line) cut() { l.proxy.Stop() }
+func (l *line) cut() { l.Cut() }

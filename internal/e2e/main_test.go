@@ -5,9 +5,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/jobrelay/relay/internal/stage"
 )
 
 // binary is the relay under test, built once: with the race detector, and plain where memory is measured.
@@ -25,19 +26,11 @@ func TestMain(m *testing.M) {
 	}
 	binary, plain = filepath.Join(dir, "relay-race"), filepath.Join(dir, "relay")
 	code := 1
-	if err := errors.Join(build(binary, "-race"), build(plain)); err != nil {
+	if err := errors.Join(stage.Build(binary, "-race"), stage.Build(plain)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	} else {
 		code = m.Run()
 	}
 	os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-func build(out string, flags ...string) error {
-	args := append(append([]string{"build"}, flags...), "-o", out, "github.com/jobrelay/relay/cmd/relay")
-	if text, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("build relay: %w\n%s", err, text)
-	}
-	return nil
 }

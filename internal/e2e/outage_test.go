@@ -23,7 +23,7 @@ func outage() time.Duration {
 
 // A broker that is away, or takes everything and answers nothing: no job dies, the other destinations keep their pace,
 // and everything drains afterwards by itself.
-func TestOutage(t *testing.T) {
+func TestB22Outage(t *testing.T) {
 	t.Parallel()
 	brokers := map[string]struct {
 		line   func(*testing.T) *line

@@ -5,13 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/jobrelay/relay/internal/stage"
 	"github.com/jobrelay/relay/internal/testdb"
 )
 
@@ -28,11 +26,18 @@ const generous = 90 * time.Second
 
 // process is a relay of its own.
 type process struct {
+	*stage.Process
 	t     *testing.T
 	cmd   *exec.Cmd
 	admin string
-	log   string // file with everything that it wrote
 	ended chan struct{}
+}
+
+// open starts one of the relay's commands.
+func open(t *testing.T, binary string, env []string, args ...string) *process {
+	t.Helper()
+	p := stage.Start(t, filepath.Join(t.TempDir(), "relay.log"), binary, env, args...)
+	return &process{Process: p, t: t, cmd: p.Cmd, ended: p.Ended}
 }
 
 // settings are RELAY_ variables without the prefix; others are named in full with a leading equals sign.
@@ -57,130 +62,84 @@ func start(t *testing.T, db *testdb.DB, s settings) *process {
 
 func startBinary(t *testing.T, binary string, db *testdb.DB, s settings) *process {
 	t.Helper()
-	p := &process{t: t, admin: freeAddr(t), log: filepath.Join(t.TempDir(), "relay.log"), ended: make(chan struct{})}
-	p.cmd = exec.Command(binary, "run")
-	p.cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
-		"RELAY_DATABASE_URL=" + db.URL, "RELAY_TABLE=" + db.Table, "RELAY_ADMIN_ADDR=" + p.admin, "RELAY_LOG_FORMAT=text",
-		"RELAY_SOURCE=" + db.Schema, "RELAY_POLL_MAX=200ms", "RELAY_RETRY_BASE=200ms", "RELAY_RETRY_MAX=2s",
-	}
-	for k, v := range s {
-		p.cmd.Env = append(p.cmd.Env, "RELAY_"+k+"="+v)
-	}
-	out, err := os.Create(p.log)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.cmd.Stdout, p.cmd.Stderr = out, out
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.launch(out); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.cleanUp)
+	p := begin(t, binary, db, s)
 	eventually(t, "the relay is ready", func() error {
 		select {
 		case <-p.ended:
 			t.Fatalf("the relay ended at its start:\n%s", p.tail())
 		default:
 		}
-		code, body := p.get("/readyz")
-		if code != http.StatusOK {
-			return fmt.Errorf("readyz: %d %s", code, body)
-		}
-		return nil
+		return p.isReady()
 	})
 	return p
 }
 
-// launch starts the process and waits for its end in a goroutine with a thread of its own: the process dies with the
-// thread that started it, so that none outlives a test binary that is killed.
-func (p *process) launch(out *os.File) error {
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait()
+// begin starts it and doesn't wait.
+func begin(t *testing.T, binary string, db *testdb.DB, s settings) *process {
+	t.Helper()
+	admin := stage.FreeAddr(t)
+	p := open(t, binary, append(environ(t, db, s), "RELAY_ADMIN_ADDR="+admin), "run")
+	p.admin, p.Admin = admin, admin
+	return p
+}
+
+// environ is all that a relay on the test's table gets to see.
+func environ(t *testing.T, db *testdb.DB, s settings) []string {
+	env := []string{
+		"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(), "AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=test", "AWS_EC2_METADATA_DISABLED=true",
+		"RELAY_DATABASE_URL=" + db.URL, "RELAY_TABLE=" + db.Table, "RELAY_LOG_FORMAT=text",
+		"RELAY_SOURCE=" + db.Schema, "RELAY_POLL_MAX=200ms", "RELAY_RETRY_BASE=200ms", "RELAY_RETRY_MAX=2s",
+	}
+	for k, v := range s {
+		name, whole := strings.CutPrefix(k, "=")
+		if !whole {
+			name = "RELAY_" + k
 		}
-		out.Close()
-		close(p.ended)
-	}()
-	return <-started
+		env = append(env, name+"="+v)
+	}
+	return env
 }
 
-func (p *process) cleanUp() {
-	_ = p.cmd.Process.Signal(syscall.SIGCONT)
-	if p.t.Failed() {
-		_ = p.cmd.Process.Signal(syscall.SIGQUIT) // it writes what its goroutines wait for
-		select {
-		case <-p.ended:
-		case <-time.After(5 * time.Second):
-		}
+// checked runs `relay check`.
+func checked(t *testing.T, db *testdb.DB, s settings) (code int, out string) {
+	t.Helper()
+	cmd := exec.Command(plain, "check")
+	cmd.Env = environ(t, db, s)
+	text, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
 	}
-	_ = p.cmd.Process.Kill()
-	<-p.ended
-	text := p.output()
-	if p.t.Failed() {
-		p.t.Logf("the relay ended with %v and wrote:\n%s", p.cmd.ProcessState, p.tail())
-	}
-	if strings.Contains(text, "DATA RACE") || strings.Contains(text, "panic:") {
-		p.t.Errorf("the relay raced or panicked:\n%s", text)
-	}
+	return cmd.ProcessState.ExitCode(), string(text)
 }
 
-func (p *process) output() string {
-	b, _ := os.ReadFile(p.log)
-	return string(b)
+func (p *process) isReady() error {
+	if code, body := p.get("/readyz"); code != http.StatusOK {
+		return fmt.Errorf("readyz: %d %s", code, body)
+	}
+	return nil
 }
 
-func (p *process) tail() string {
-	text := p.output()
-	return text[max(0, len(text)-40000):]
-}
+func (p *process) output() string { return p.Output() }
+func (p *process) tail() string   { return p.Tail() }
 
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		p.t.Fatalf("signal %v: %v", s, err)
-	}
+	p.Signal(s)
 }
 
 // kill ends it as a crash would.
 func (p *process) kill() {
 	p.t.Helper()
-	p.signal(syscall.SIGKILL)
-	<-p.ended
+	p.Kill()
 }
 
 // terminate asks it to drain, waits, and returns its exit code.
 func (p *process) terminate(limit time.Duration) int {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
-	select {
-	case <-p.ended:
-		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(limit):
-		p.t.Fatalf("the relay did not end within %v of SIGTERM:\n%s", limit, p.tail())
-		return -1
-	}
+	return p.Terminate(limit)
 }
 
-var client = &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-
-func (p *process) get(path string) (int, string) {
-	resp, err := client.Get("http://" + p.admin + path)
-	if err != nil {
-		return 0, err.Error()
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return 0, err.Error()
-	}
-	return resp.StatusCode, string(body)
-}
+func (p *process) get(path string) (int, string) { return p.Get(path) }
 
 // metric adds up the series of that name whose labels include those given, as in `kind=a`.
 func (p *process) metric(name string, labels ...string) float64 {
@@ -236,14 +195,4 @@ func within(t *testing.T, limit time.Duration, what string, f func() error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-func freeAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -134,20 +130,7 @@ func newPast(t *testing.T) *past {
 // replay starts the command, always the same.
 func (p *past) replay() *process {
 	p.t.Helper()
-	r := &process{t: p.t, log: filepath.Join(p.t.TempDir(), "replay.log"), ended: make(chan struct{})}
-	r.cmd = exec.Command(plain, "replay", "--kind", "past", "--since", "24h")
-	r.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + p.t.TempDir(), "RELAY_DATABASE_URL=" + p.db.URL, "RELAY_TABLE=" + p.db.Table, "RELAY_LOG_FORMAT=text"}
-	out, err := os.Create(r.log)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	r.cmd.Stdout, r.cmd.Stderr = out, out
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := r.launch(out); err != nil {
-		p.t.Fatal(err)
-	}
-	p.t.Cleanup(r.cleanUp)
-	return r
+	return open(p.t, plain, []string{"RELAY_DATABASE_URL=" + p.db.URL, "RELAY_TABLE=" + p.db.Table, "RELAY_LOG_FORMAT=text"}, "replay", "--kind", "past", "--since", "24h")
 }
 
 func (p *past) done(what string, n int) {

@@ -8,8 +8,8 @@ func inSettling() []mutant {
 		anyone = "AND $1::bigint IS NOT NULL"
 		held   = "\n  AND j.status <> ALL ('{ready,done,dead}')"
 
-		claimedSince = "TestFence/new/reaped and claimed by a relay"
-		givenBack    = "TestFence/new/reaped"
+		claimedSince = "TestB06Fence/new/reaped and claimed by a relay"
+		givenBack    = "TestB06Fence/new/reaped"
 	)
 	return []mutant{
 		{"done without the token", "P6", "claim", claimedSince,
@@ -36,7 +36,7 @@ func inSettling() []mutant {
 			"claim/extend.sql",
 			"AND j.lease_token = $2::bigint",
 			"AND $2::bigint IS NOT NULL"},
-		{"done of what is done already", "P6", "claim", "TestFence/new/already settled as done",
+		{"done of what is done already", "P6", "claim", "TestB06Fence/new/already settled as done",
 			"claim/done.sql",
 			"\n  AND j.status <> 'done'",
 			""},
@@ -56,15 +56,15 @@ func inSettling() []mutant {
 			"claim/extend.sql",
 			held,
 			""},
-		{"retry keeps its token", "P6", "claim", "TestFence/new/already settled as retry",
+		{"retry keeps its token", "P6", "claim", "TestB06Fence/new/already settled as retry",
 			"claim/retry.sql",
 			"lease_token = NULL",
 			"lease_token = j.lease_token"},
-		{"requeue keeps the token", "P6", "claim", "TestFence/new/dead and requeued",
+		{"requeue keeps the token", "P6", "claim", "TestB06Fence/new/dead and requeued",
 			"claim/requeue.sql",
 			"lease_token = NULL",
 			"lease_token = j.lease_token"},
-		{"old workers' claims keep the token", "P6", "claim", "TestFence/new/reaped and claimed by an old worker",
+		{"old workers' claims keep the token", "P6", "claim", "TestB06Fence/new/reaped and claimed by an old worker",
 			"migrations/sql/00003_columns.sql",
 			"NEW.lease_token := NULL;",
 			"NULL;"},

@@ -2,15 +2,15 @@ package main
 
 func inKafka() []mutant {
 	return []mutant{
-		{"Kafka isn't asked for an answer", "P3", "sinks/kafka", "TestAcksOnTheWire",
+		{"Kafka isn't asked for an answer", "P3", "sinks/kafka", "TestB12AcksOnTheWire",
 			"sinks/kafka/send.go",
 			"version, correlation, p.acks, wait, topics)",
 			"version, correlation, 0*p.acks, wait, topics)"},
-		{"Kafka's leader is enough", "P3", "sinks/kafka", "TestAcksOnTheWire",
+		{"Kafka's leader is enough", "P3", "sinks/kafka", "TestB12AcksOnTheWire",
 			"sinks/kafka/settings.go",
 			"acks := int16(-1)",
 			"acks := int16(1)"},
-		{"no word of a partition is a yes", "P3", "sinks/kafka", "TestPartitionMissingInReply",
+		{"no word of a partition is a yes", "P3", "sinks/kafka", "TestB19PartitionMissingInReply",
 			"sinks/kafka/send.go",
 			"\tif !ok {\n\t\tp.conclude(q, unsure)",
 			"\tif !ok && a.code != 0 {\n\t\tp.conclude(q, unsure)"},

@@ -15,7 +15,7 @@ func inTable() []mutant {
 			"outbox/job.go",
 			"case strings.IndexByte(s, 0) >= 0:",
 			"case strings.IndexByte(s, 0) > len(s):"},
-		{"jobs are checked one by one while others are inserted", "P2", "outbox", "TestRefusalLeavesTheTransactionUsable",
+		{"jobs are checked one by one while others are inserted", "P2", "outbox", "TestB01RefusalLeavesTheTransactionUsable",
 			"outbox/job.go",
 			"\t\t\treturn nil, bad\n\t\t}\n\t}\n\treturn rows, nil",
 			"\t\t\treturn rows[:i], nil\n\t\t}\n\t}\n\treturn rows, nil"},

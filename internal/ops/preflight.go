@@ -87,20 +87,36 @@ func (p Preflight) pooler(conn *pgx.Conn, backend uint32) []Finding {
 	return found
 }
 
-// Privileges says what the relay's user may not do and must.
+// Privileges says what the relay's user may not do: a failure where relay run needs it, a warning where only commands
+// of an operator do, who may use another role.
 func (p Preflight) Privileges(ctx context.Context) []Finding {
 	rows, err := p.DB.Query(ctx, privilegesSQL, p.table())
 	if err != nil {
 		return []Finding{{Fail, "privileges", err.Error()}}
 	}
-	missing, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	var run, operate []string
+	var right, commands string
+	_, err = pgx.ForEachRow(rows, []any{&right, &commands}, func() error {
+		if commands == "" {
+			run = append(run, right)
+		} else {
+			operate = append(operate, right+" ("+commands+")")
+		}
+		return nil
+	})
+	var found []Finding
 	switch {
 	case err != nil:
 		return []Finding{{Fail, "privileges", err.Error()}}
-	case len(missing) > 0:
-		return []Finding{{Fail, "privileges", "the user lacks " + strings.Join(missing, ", ")}}
+	case len(run) > 0:
+		found = append(found, Finding{Fail, "privileges", "the user lacks " + strings.Join(run, ", ")})
+	case len(operate) == 0:
+		return []Finding{{OK, "privileges", "the user may do what the relay does"}}
 	}
-	return []Finding{{OK, "privileges", "the user may do what the relay does"}}
+	if len(operate) > 0 {
+		found = append(found, Finding{Warn, "privileges", "the user lacks what only these commands need: " + strings.Join(operate, ", ")})
+	}
+	return found
 }
 
 // Index says whether the index that claims walk is there, valid and used.

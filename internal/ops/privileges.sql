@@ -1,23 +1,29 @@
--- What the relay's statements need and the current user lacks; $1 is the table, quoted. The helper tables and
--- functions live in the table's schema. Triggers run with the rights of whoever fires them, so the closed keys that
--- they keep count too.
+-- What the current user lacks of what the relay's statements need; $1 is the table, quoted. The second column names the
+-- commands that alone need it, '' is relay run itself. The helper tables and functions live in the table's schema. The
+-- trigger that closes keys runs as its owner and needs nothing of whoever fires it.
 WITH home AS (
-    SELECT relnamespace AS schema FROM pg_class WHERE oid = to_regclass($1::text)
-), needed (name, privilege) AS (
-    SELECT relname, p FROM pg_class, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) p WHERE oid = to_regclass($1::text)
+    SELECT oid AS jobs, relnamespace AS schema FROM pg_class WHERE oid = to_regclass($1::text)
+), needed (name, privilege, commands) AS (
+    SELECT c.relname, p.privilege, p.commands
+    FROM home JOIN pg_class c ON c.oid = home.jobs
+    CROSS JOIN (VALUES ('SELECT', ''), ('UPDATE', ''), ('DELETE', ''), ('INSERT', 'relay enqueue, relay replay')) p (privilege, commands)
     UNION ALL
-    SELECT * FROM (VALUES ('relay_kinds'::name, 'SELECT'), ('relay_kinds', 'INSERT'), ('relay_closed_keys', 'SELECT'),
-                          ('relay_closed_keys', 'INSERT'), ('relay_closed_keys', 'DELETE')) v
+    SELECT * FROM (VALUES
+        ('relay_migrations'::name, 'SELECT', ''),
+        ('relay_kinds', 'SELECT', ''), ('relay_kinds', 'INSERT', ''), ('relay_kinds', 'UPDATE', 'relay kinds set'),
+        ('relay_closed_keys', 'SELECT', ''), ('relay_closed_keys', 'DELETE', ''),
+        ('relay_replays', 'SELECT', 'relay replay'), ('relay_replays', 'INSERT', 'relay replay'), ('relay_replays', 'UPDATE', 'relay replay')
+    ) v
 )
-SELECT 'USAGE of the schema ' || n.nspname
+SELECT 'USAGE of the schema ' || n.nspname, ''
 FROM home JOIN pg_namespace n ON n.oid = home.schema
 WHERE NOT has_schema_privilege(n.oid, 'USAGE')
 UNION ALL
-SELECT needed.privilege || ' on ' || c.relname
+SELECT needed.privilege || ' on ' || c.relname, needed.commands
 FROM home JOIN pg_class c ON c.relnamespace = home.schema JOIN needed ON needed.name = c.relname
 WHERE NOT has_table_privilege(c.oid, needed.privilege)
 UNION ALL
-SELECT 'EXECUTE of ' || f.oid::regprocedure::text
+SELECT 'EXECUTE of ' || f.oid::regprocedure::text, ''
 FROM home JOIN pg_proc f ON f.pronamespace = home.schema
 WHERE f.proname IN ('relay_notify', 'relay_owns', 'relay_key_lock') AND NOT has_function_privilege(f.oid, 'EXECUTE')
 ORDER BY 1

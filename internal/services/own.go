@@ -17,10 +17,14 @@ import (
 type Own struct {
 	Addr string // host:port
 	URL  string // as the shared server's function gives it; empty for Kafka
+	// Proxied are listeners of Kafka for proxies; their clients are sent to the address of the same index in Advertised.
+	Proxied, Advertised []string
+	Mgmt                string // RabbitMQ's management API, with user and password
 
 	t      testing.TB
 	server controls
 	ctl    string // script
+	data   string // an own Postgres: its data folder, once it was asked for
 }
 
 // controls are what every kind of server can do.
@@ -91,7 +95,20 @@ func OwnKafka(t testing.TB) *Own {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return own(t, &Own{Addr: k.Addr, server: k})
+	return own(t, &Own{Addr: k.Addr, Proxied: k.Proxied, Advertised: k.Advertised, server: k})
+}
+
+// OwnKafkaCluster starts brokers of one cluster for this test. The first is the controller.
+func OwnKafkaCluster(t testing.TB, brokers int) (all []*Own) {
+	t.Helper()
+	ks, err := native.NewKafkaCluster(t.Context(), begin(t), brokers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range ks {
+		all = append(all, own(t, &Own{Addr: k.Addr, Proxied: k.Proxied, Advertised: k.Advertised, server: k}))
+	}
+	return all
 }
 
 // OwnRabbitMQ starts a node for this test.
@@ -101,7 +118,7 @@ func OwnRabbitMQ(t testing.TB) *Own {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return own(t, &Own{Addr: r.Addr, URL: r.URL, server: r, ctl: r.Ctl})
+	return own(t, &Own{Addr: r.Addr, URL: r.URL, Mgmt: r.Mgmt, server: r, ctl: r.Ctl})
 }
 
 // OwnSQS starts an SQS server for this test.

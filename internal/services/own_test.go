@@ -38,6 +38,23 @@ func TestOwnKafkaKeepsRecordsOverACrash(t *testing.T) {
 	}
 }
 
+func TestOwnKafkaCluster(t *testing.T) {
+	t.Parallel()
+	brokers := services.OwnKafkaCluster(t, 2)
+	conn, err := kafka.DialContext(t.Context(), "tcp", brokers[1].Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	got, err := conn.Brokers()
+	if err != nil || len(got) != 2 {
+		t.Errorf("brokers: got %v, %v, want two", got, err)
+	}
+	if err := conn.CreateTopics(kafka.TopicConfig{Topic: "twice", NumPartitions: 1, ReplicationFactor: 2}); err != nil {
+		t.Errorf("a topic on both: %v", err)
+	}
+}
+
 func TestOwnRabbitMQStopsAndStarts(t *testing.T) {
 	t.Parallel()
 	node := services.OwnRabbitMQ(t)

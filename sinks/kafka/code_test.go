@@ -132,8 +132,8 @@ func acceptAll(req *kmsg.ProduceRequest, resp *kmsg.ProduceResponse) {
 	}
 }
 
-// TestAcksOnTheWire: all is -1, and the broker gives up before the caller does.
-func TestAcksOnTheWire(t *testing.T) {
+// TestB12AcksOnTheWire: all is -1, and the broker gives up before the caller does.
+func TestB12AcksOnTheWire(t *testing.T) {
 	t.Parallel()
 	for setting, want := range map[string]int16{"all": -1, "1": 1} {
 		cluster := fake(t, 1, kfake.SeedTopics(1, "a"))
@@ -150,8 +150,8 @@ func TestAcksOnTheWire(t *testing.T) {
 	}
 }
 
-// TestPartitionMissingInReply is unknown, and the others are accepted.
-func TestPartitionMissingInReply(t *testing.T) {
+// TestB19PartitionMissingInReply is unknown, and the others are accepted.
+func TestB19PartitionMissingInReply(t *testing.T) {
 	t.Parallel()
 	cluster := fake(t, 1, kfake.SeedTopics(1, "a", "b"))
 	answerWith(cluster, func(req *kmsg.ProduceRequest, resp *kmsg.ProduceResponse) {

@@ -278,8 +278,8 @@ func TestCheckAsksForTheRightToWrite(t *testing.T) {
 	}
 }
 
-// TestReplicasInSync: Check compares with what acks=all asks for.
-func TestReplicasInSync(t *testing.T) {
+// TestB12ReplicasInSync: Check compares with what acks=all asks for.
+func TestB12ReplicasInSync(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name, least, acks string

@@ -23,9 +23,9 @@ func fill(batch []sinks.Message, size int) []sinks.Message {
 	return batch
 }
 
-// TestTooLargeTogether: small records that only together exceed the limit are all accepted, in order; the second time
+// TestB11TooLargeTogether: small records that only together exceed the limit are all accepted, in order; the second time
 // the limit is known.
-func TestTooLargeTogether(t *testing.T) {
+func TestB11TooLargeTogether(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -67,8 +67,8 @@ func count(c *kfake.Cluster, key kmsg.Key) *atomic.Int64 {
 	return &n
 }
 
-// TestTooLargeAlone: the one is rejected with both figures where they are known, its neighbours are accepted.
-func TestTooLargeAlone(t *testing.T) {
+// TestB11TooLargeAlone: the one is rejected with both figures where they are known, its neighbours are accepted.
+func TestB11TooLargeAlone(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -90,7 +90,7 @@ func TestTooLargeAlone(t *testing.T) {
 			want(t, results, 0, 20, sinks.Accepted, sinks.ScopeMessage)
 			want(t, results, 20, 21, sinks.Rejected, sinks.ScopeMessage)
 			want(t, results, 21, 50, sinks.Accepted, sinks.ScopeMessage)
-			if text := results[20].Err.Error(); !strings.Contains(text, "201") || !strings.Contains(text, c.limit) {
+			if text := results[20].Err.Error(); !strings.Contains(text, "202") || !strings.Contains(text, c.limit) {
 				t.Errorf("the error should name the size and the limit: %s", text)
 			}
 			read(t, broker, topic, 49)

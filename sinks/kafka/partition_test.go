@@ -23,8 +23,8 @@ func layoutOf(n int) *layout {
 	return l
 }
 
-// TestKnownHashes compares with values of the Java client, Sarama and librdkafka.
-func TestKnownHashes(t *testing.T) {
+// TestB13KnownHashes compares with values of the Java client, Sarama and librdkafka.
+func TestB13KnownHashes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -53,8 +53,8 @@ func TestMurmur2AsAnotherClient(t *testing.T) {
 	}
 }
 
-// TestEmptyKey: a key like any other, except for librdkafka.
-func TestEmptyKey(t *testing.T) {
+// TestB13EmptyKey: a key like any other, except for librdkafka.
+func TestB13EmptyKey(t *testing.T) {
 	t.Parallel()
 	empty := sinks.Message{Key: new(string)}
 	for name, want := range map[string]bool{"murmur2": false, "fnv1a": false, "crc32": true} {
@@ -80,8 +80,8 @@ func TestEmptyKeyStays(t *testing.T) {
 	}
 }
 
-// TestKeylessSpread: runs of neighbours, and all partitions their share.
-func TestKeylessSpread(t *testing.T) {
+// TestB13KeylessSpread: runs of neighbours, and all partitions their share.
+func TestB13KeylessSpread(t *testing.T) {
 	t.Parallel()
 	var s sticky
 	l := layoutOf(6)

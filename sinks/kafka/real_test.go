@@ -21,9 +21,9 @@ func incompressible(batch []sinks.Message, i, size int) {
 	batch[i].Payload, batch[i].Opaque = b, true
 }
 
-// TestOversized: one record over the topic's limit, or over the broker's, and many that exceed it together, all of
+// TestB11Oversized: one record over the topic's limit, or over the broker's, and many that exceed it together, all of
 // one key: what fits is accepted in this very call, what doesn't is rejected with size and limit.
-func TestOversized(t *testing.T) {
+func TestB11Oversized(t *testing.T) {
 	t.Parallel()
 	broker := services.Kafka(t)
 	for _, c := range []struct {
@@ -68,9 +68,9 @@ func TestOversized(t *testing.T) {
 	}
 }
 
-// TestKeysAndPartitions: no key spreads and arrives as null, an empty key is a key, and known keys are where Java's
+// TestB13KeysAndPartitions: no key spreads and arrives as null, an empty key is a key, and known keys are where Java's
 // client puts them.
-func TestKeysAndPartitions(t *testing.T) {
+func TestB13KeysAndPartitions(t *testing.T) {
 	t.Parallel()
 	broker := services.Kafka(t)
 	topic := newTopic(t, broker, 6)
@@ -240,8 +240,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestRestart: while the broker is away nothing is unknown and nothing is lost; when it is back, the same sink goes on.
-func TestRestart(t *testing.T) {
+// TestB17Restart: while the broker is away nothing is unknown and nothing is lost; when it is back, the same sink goes on.
+func TestB17Restart(t *testing.T) {
 	t.Parallel()
 	own := services.OwnKafka(t)
 	topic := newTopic(t, own.Addr, 3)

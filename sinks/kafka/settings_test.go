@@ -31,7 +31,7 @@ func openSettings(t *testing.T, s *settings) *sink {
 	return opened.(*sink)
 }
 
-func TestMistakes(t *testing.T) {
+func TestB30Mistakes(t *testing.T) {
 	t.Parallel()
 	junk := filepath.Join(t.TempDir(), "junk.pem")
 	if err := os.WriteFile(junk, []byte("no certificate"), 0o600); err != nil {

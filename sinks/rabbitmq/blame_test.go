@@ -223,7 +223,7 @@ func TestFullQueue(t *testing.T) {
 }
 
 // A broker whose limit lies below what goes without proof: one message is over it, its neighbours' answers are lost.
-func TestTooLargeInAWindow(t *testing.T) {
+func TestB11TooLargeInAWindow(t *testing.T) {
 	t.Parallel()
 	node := services.OwnRabbitMQ(t)
 	node.Ctl("eval", "application:set_env(rabbit, max_message_size, 1000).")

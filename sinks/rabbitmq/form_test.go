@@ -57,7 +57,7 @@ func TestTimestamp(t *testing.T) {
 }
 
 // What the job's headers can't do: stand in for the relay's own, or bring a content type of another case along.
-func TestOwnHeadersWin(t *testing.T) {
+func TestB18OwnHeadersWin(t *testing.T) {
 	t.Parallel()
 	m := message("1", "/q")
 	m.Headers = []sinks.Header{{Name: "Content-Type", Value: "a/b"}, {Name: sinks.HeaderAttempt, Value: "99"}, {Name: "x", Value: int64(5_000_000_000)}}
@@ -68,7 +68,7 @@ func TestOwnHeadersWin(t *testing.T) {
 }
 
 // The limit of one frame for all headers is exact: what fits by our count is taken, one byte more is refused by us.
-func TestHeadersFillAFrame(t *testing.T) {
+func TestB18HeadersFillAFrame(t *testing.T) {
 	t.Parallel()
 	b := broker{t, services.RabbitMQ(t)}
 	s, q := open(t, b.url, nil), b.queue(nil)

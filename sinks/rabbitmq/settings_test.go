@@ -48,7 +48,7 @@ func TestGoodURLs(t *testing.T) {
 }
 
 // Every mistake is one problem that names the setting, says the rule and shows nothing of the URL.
-func TestBadSettings(t *testing.T) {
+func TestB30BadSettings(t *testing.T) {
 	t.Parallel()
 	empty := filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, []byte("no certificate"), 0o600); err != nil {

@@ -337,7 +337,7 @@ func TestHangingQueue(t *testing.T) {
 
 // A queue that was deleted under the sink is an outage of its own, and works as soon as it is back. A queue that is there
 // is looked up once.
-func TestQueueComesAndGoes(t *testing.T) {
+func TestB14QueueComesAndGoes(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(*fake) {})
 	s := start(t, f, func(*Settings) {})

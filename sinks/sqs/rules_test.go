@@ -282,7 +282,7 @@ func TestB21Ids(t *testing.T) {
 }
 
 // An empty body is rejected by name before anything is sent, a white one isn't.
-func TestEmptyBody(t *testing.T) {
+func TestB03EmptyBody(t *testing.T) {
 	t.Parallel()
 	f := newFake(t, func(*fake) {})
 	batch := messages(f.create("q"), 2)

@@ -7,7 +7,7 @@ import (
 	"github.com/jobrelay/relay/config"
 )
 
-func TestSettings(t *testing.T) {
+func TestB30Settings(t *testing.T) {
 	t.Parallel()
 	got := *Type().Settings().(*Settings)
 	if problems := config.Decode(config.Environ{}, "RELAY_SQS_", &got); len(problems) > 0 {

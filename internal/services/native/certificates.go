@@ -13,16 +13,18 @@ import (
 	"time"
 )
 
-// certificates are made anew for every server: an authority, and a server's and a client's certificate from it.
-type certificates struct {
-	authority         string
-	server, serverKey string
+// Certificates are made anew for every server: an authority, and a server's and a client's certificate from it, in PEM
+// form. The server's is for localhost and the loopback addresses.
+type Certificates struct {
+	Authority         string
+	Server, ServerKey string
 	client, clientKey string
 }
 
 const lifetime = 7 * 24 * time.Hour // a set that `services up` keeps may live for days
 
-func newCertificates() (*certificates, error) {
+// NewCertificates makes all of them.
+func NewCertificates() (*Certificates, error) {
 	template := certificate("relay test authority", 1)
 	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -34,8 +36,8 @@ func newCertificates() (*certificates, error) {
 		return nil, fmt.Errorf("make the authority: %w", err)
 	}
 	issuer := &issuer{template, key}
-	c := &certificates{authority: block("CERTIFICATE", der)}
-	if c.server, c.serverKey, err = issuer.issue("localhost", 2); err != nil {
+	c := &Certificates{Authority: block("CERTIFICATE", der)}
+	if c.Server, c.ServerKey, err = issuer.issue("localhost", 2); err != nil {
 		return nil, err
 	}
 	if c.client, c.clientKey, err = issuer.issue("relay", 3); err != nil {

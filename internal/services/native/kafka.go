@@ -22,9 +22,12 @@ const KafkaUser = "relay"
 // proxiedListeners is how many tests at once can put a proxy before the shared broker.
 const proxiedListeners = 4
 
-// Kafka is a single broker in KRaft mode. Each listener is an address of its own, see server.properties.
+// Kafka is a broker in KRaft mode: a single one, which is its own controller, or one that has joined such a first one.
+// Each listener is an address of its own, see server.properties.
 type Kafka struct {
 	*Server
+	ID       int    // of the node, from 1
+	First    *Kafka // whom it has joined, nil when it is the first
 	Addr     string // plaintext
 	SASL     string // SASL_PLAINTEXT
 	Password string // of KafkaUser
@@ -36,6 +39,8 @@ type Kafka struct {
 	// Proxied are plaintext listeners, and Advertised, by the same index, the addresses that the broker sends their
 	// clients to: free ones, where a test may listen and forward to the listener.
 	Proxied, Advertised []string
+
+	cluster string // id
 }
 
 var (
@@ -47,7 +52,31 @@ var (
 )
 
 // NewKafka starts a broker.
-func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
+func NewKafka(ctx context.Context, e *Env) (*Kafka, error) { return newKafka(ctx, e, 1, nil) }
+
+// NewKafkaCluster starts several brokers, of which the first is the controller. They find each other on this machine's
+// loopback address and so run natively, also where other servers are containers.
+func NewKafkaCluster(ctx context.Context, e *Env, n int) (all []*Kafka, err error) {
+	natively := *e
+	natively.Docker = false
+	for id := 1; id <= n; id++ {
+		var first *Kafka
+		if id > 1 {
+			first = all[0]
+		}
+		k, err := newKafka(ctx, &natively, id, first)
+		if err != nil {
+			for _, k := range all {
+				err = errors.Join(err, k.Stop())
+			}
+			return nil, err
+		}
+		all = append(all, k)
+	}
+	return all, nil
+}
+
+func newKafka(ctx context.Context, e *Env, id int, first *Kafka) (*Kafka, error) {
 	path, jars := "java", "/opt/kafka/libs" // as the image has them
 	if !e.Docker {
 		var err error
@@ -62,12 +91,16 @@ func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
 		return nil, err
 	}
 	k := &Kafka{
+		ID: id, First: first, cluster: clusterID(),
 		Server: server, Addr: server.addr(0), SASL: server.addr(1), TLS: server.addr(2), MTLS: server.addr(3), Password: rand.Text(),
 		CA: server.path("ca.pem"), Cert: server.path("client.pem"), Key: server.path("client.key"),
 	}
 	for i := range proxiedListeners {
 		k.Proxied = append(k.Proxied, server.addr(5+2*i))
 		k.Advertised = append(k.Advertised, server.addr(6+2*i))
+	}
+	if first != nil {
+		k.cluster, k.Password = first.cluster, first.Password
 	}
 	if err := k.begin(ctx, path, jars); err != nil {
 		return nil, errors.Join(err, k.Stop())
@@ -80,7 +113,10 @@ func (k *Kafka) begin(ctx context.Context, path, jars string) error {
 	if err := k.configure(); err != nil {
 		return err
 	}
-	format := k.env.java("256m", jars, "kafka.tools.StorageTool", "format", "--standalone", "-t", clusterID(), "-c", k.path("server.properties"))
+	format := k.env.java("256m", jars, "kafka.tools.StorageTool", "format", "-t", k.cluster, "-c", k.path("server.properties"))
+	if k.First == nil {
+		format = append(format, "--standalone")
+	}
 	for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		format = append(format, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, KafkaUser, k.Password))
 	}
@@ -100,7 +136,7 @@ func (k *Kafka) begin(ctx context.Context, path, jars string) error {
 }
 
 func (k *Kafka) configure() error {
-	certs, err := newCertificates()
+	certs, err := NewCertificates()
 	if err != nil {
 		return err
 	}
@@ -108,14 +144,22 @@ func (k *Kafka) configure() error {
 	data := struct {
 		*Kafka
 		Folder, Bind, Controller, User string
-	}{k, k.folder.Path, k.bindHost(), k.addr(4), KafkaUser}
+	}{k, k.folder.Path, k.bindHost(), k.controller(), KafkaUser}
 	if err := kafkaProperties.Execute(&text, data); err != nil {
 		return fmt.Errorf("write Kafka's configuration: %w", err)
 	}
 	return errors.Join(
 		k.write("server.properties", text.String()), k.write("log4j2.properties", log4jProperties),
-		k.write("keystore.pem", certs.serverKey+certs.server), k.write("ca.pem", certs.authority),
+		k.write("keystore.pem", certs.ServerKey+certs.Server), k.write("ca.pem", certs.Authority),
 		k.write("client.pem", certs.client), k.write("client.key", certs.clientKey))
+}
+
+// controller is the address of the cluster's only one.
+func (k *Kafka) controller() string {
+	if k.First != nil {
+		return k.First.controller()
+	}
+	return k.addr(4)
 }
 
 // ready asks for the brokers: the listener opens a little before the broker has joined its own cluster.

@@ -99,7 +99,7 @@ func (r *RabbitMQ) mapPorts(ctx context.Context) error {
 }
 
 func (r *RabbitMQ) configure() error {
-	certs, err := newCertificates()
+	certs, err := NewCertificates()
 	if err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (r *RabbitMQ) configure() error {
 	return errors.Join(
 		r.write("rabbitmq.conf", strings.Join(conf, "\n")+"\n"), r.write("plugins", "[rabbitmq_management].\n"),
 		r.write(".erlang.cookie", rand.Text()), os.Chmod(r.path(".erlang.cookie"), 0o400),
-		r.write("ca.pem", certs.authority), r.write("server.pem", certs.server), r.write("server.key", certs.serverKey),
+		r.write("ca.pem", certs.Authority), r.write("server.pem", certs.Server), r.write("server.key", certs.ServerKey),
 		r.write("rabbitmqctl", r.ctl()), os.Chmod(r.Ctl, 0o700))
 }
 

@@ -1,4 +1,4 @@
-package claim
+package testdb
 
 import (
 	"fmt"
@@ -11,16 +11,30 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/jobrelay/relay/internal/testdb"
+	"time"
 )
 
-// bouncer starts PgBouncer in transaction mode in front of the test's database, as a user that isn't root.
-func bouncer(t *testing.T, db *testdb.DB) (url string) {
+// bouncerINI is a PgBouncer in transaction mode with three connections to the server, whose clients need no password.
+const bouncerINI = `[databases]
+it = %s
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = %d
+auth_type = any
+pool_mode = transaction
+default_pool_size = 3
+unix_socket_dir =
+ignore_startup_parameters = search_path,extra_float_digits
+`
+
+// Bouncer starts PgBouncer in transaction mode in front of the test's database and returns its URL. The search_path
+// isn't kept: name the schema.
+func (db *DB) Bouncer(t testing.TB) (url string) {
 	t.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		if path = "/usr/sbin/pgbouncer"; !exists(path) {
+		path = "/usr/sbin/pgbouncer"
+		if _, err := os.Stat(path); err != nil {
 			t.Fatal("pgbouncer is not installed: install the package pgbouncer")
 		}
 	}
@@ -35,24 +49,13 @@ func bouncer(t *testing.T, db *testdb.DB) (url string) {
 	if at.Password != "" {
 		server += " password='" + strings.ReplaceAll(at.Password, "'", "''") + "'"
 	}
-	ini := fmt.Sprintf(`[databases]
-it = %s
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = %d
-auth_type = any
-pool_mode = transaction
-default_pool_size = 3
-unix_socket_dir =
-ignore_startup_parameters = search_path,extra_float_digits
-`, server, port)
 	file := filepath.Join(dir, "pgbouncer.ini")
-	if err := os.WriteFile(file, []byte(ini), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, bouncerINI, server, port), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, file)
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	if os.Geteuid() == 0 {
+	if os.Geteuid() == 0 { // it refuses to run as root
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: nobody(t)}
 		if err := os.Chmod(dir, 0o755); err != nil {
 			t.Fatal(err)
@@ -62,19 +65,26 @@ ignore_startup_parameters = search_path,extra_float_digits
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	eventually(t, "pgbouncer answers", func() bool {
-		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
+	answers(t, port)
 	return fmt.Sprintf("postgres://any@127.0.0.1:%d/it?sslmode=disable", port)
 }
 
-func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+func answers(t testing.TB, port int) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("pgbouncer doesn't answer: %v", err)
+		}
+	}
+}
 
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +93,8 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func nobody(t *testing.T) *syscall.Credential {
+func nobody(t testing.TB) *syscall.Credential {
+	t.Helper()
 	u, err := user.Lookup("nobody")
 	if err != nil {
 		t.Fatal(err)

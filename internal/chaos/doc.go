@@ -1,0 +1,7 @@
+// Package chaos runs several relays on real servers of its own, breaks whatever can break, in an order that a seed
+// decides, and has package history judge what everybody saw.
+//
+//	make chaos SEED=7
+//
+// The seed decides the jobs and the faults; how long each takes, and so what exactly each fault hits, the machine does.
+package chaos
