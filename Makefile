@@ -20,7 +20,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: cc $(SERVICES) ## every test against real services with the race detector, which it starts and stops
-	$(SERVICES) run -- go test -race -timeout 14m $(TESTFLAGS) $(PACKAGES)
+	$(SERVICES) run -- go test -race -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: cc $(SERVICES) ## the same with a million rows and outages of three minutes
 	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
