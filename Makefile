@@ -20,10 +20,10 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: cc $(SERVICES) ## every test against real services with the race detector, which it starts and stops
-	$(SERVICES) run -- go test -race -timeout 30m $(TESTFLAGS) $(PACKAGES)
+	$(SERVICES) run -- go test -race -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: cc $(SERVICES) ## the same with a million rows and outages of three minutes
-	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -timeout 60m $(TESTFLAGS) $(PACKAGES)
+	RELAY_TEST_LONG=1 $(SERVICES) run -- go test -race -count=1 -timeout 60m $(TESTFLAGS) $(PACKAGES)
 
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
 	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR) -brokers=$(BROKERS)
