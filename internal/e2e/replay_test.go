@@ -33,7 +33,7 @@ type past struct {
 // replay, in turns.
 func TestReplay(t *testing.T) {
 	t.Parallel()
-	jobs, turns, turn := 20_000, 3, 3*time.Second
+	jobs, turns, turn := 30_000, 2, 3*time.Second
 	if services.Long() {
 		jobs, turns, turn = 100_000, 10, 6*time.Second
 	}

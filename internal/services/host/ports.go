@@ -36,7 +36,10 @@ func Port(cache string) (int, error) {
 			lock.Release()
 			continue
 		}
-		keep(port, lock)
+		if !keep(port, lock) { // reserved by this process with another cache
+			lock.Remove()
+			continue
+		}
 		return port, nil
 	}
 	return 0, fmt.Errorf("find a free port on 127.0.0.1 between %d and %d: none after 1000 tries", firstPort, lastPort)
@@ -54,13 +57,17 @@ func ReleasePort(ports ...int) {
 	}
 }
 
-func keep(port int, lock *Lock) {
+func keep(port int, lock *Lock) bool {
 	reserved.Lock()
 	defer reserved.Unlock()
+	if reserved.locks[port] != nil {
+		return false
+	}
 	if reserved.locks == nil {
 		reserved.locks = make(map[int]*Lock)
 	}
 	reserved.locks[port] = lock
+	return true
 }
 
 func bindable(port int) bool {
