@@ -209,9 +209,15 @@ func consume(t *testing.T, broker, topic string, quiet time.Duration, done func(
 		t.Fatal(err)
 	}
 	defer cl.Close()
-	for last, all := time.Now(), false; time.Since(last) < generous/3 && (!all || time.Since(last) < quiet); {
+	for last, all := time.Now(), false; time.Since(last) < generous && (!all || time.Since(last) < quiet); {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-		cl.PollFetches(ctx).EachRecord(func(r *kgo.Record) { last, all = time.Now(), done(r) })
+		got := cl.PollFetches(ctx)
+		got.EachRecord(func(r *kgo.Record) { last, all = time.Now(), done(r) })
+		got.EachError(func(_ string, partition int32, err error) {
+			if ctx.Err() == nil {
+				t.Logf("%s/%d: %v", topic, partition, err)
+			}
+		})
 		cancel()
 	}
 }
