@@ -13,7 +13,7 @@
 -- snapshot, is missing from the run, and the run ends before it. Runs share the batch evenly, and the bytes cut the
 -- later places of all runs before the first place of any. Fewer keys and longer runs leave keys for other workers.
 --
--- Jobs of these kinds without a key are taken by the other claim; $8 are those that a sweep has found.
+-- Jobs of these kinds without a key are taken by the other claim; $12 are those that a sweep has found.
 --
 -- $1–$8 a kind each: kind, key to start from, closes, most rows, most keys to walk, most open keys, most rows of a key,
 -- open destinations as an array literal or ''

@@ -162,7 +162,7 @@ func (q *Queue) planKeys(gates map[Pair]Gate) (w walk) {
 	now := time.Now()
 	var short, plenty []*kind
 	for _, k := range q.rotated() {
-		switch g, _ := k.gate(gates); {
+		switch g := k.gate(gates); {
 		case !k.order.Keys || !g.Open || now.Before(k.keys.rest):
 		case k.keys.hot:
 			plenty = append(plenty, k)
@@ -171,10 +171,10 @@ func (q *Queue) planKeys(gates map[Pair]Gate) (w walk) {
 		}
 	}
 	q.divide(short, plenty, func(k *kind, most int) {
-		g, lacking := k.gate(gates)
+		g := k.gate(gates)
 		b := keyBranch{
 			kind: k, start: k.keys.after, most: min(most, k.fits(q.s.opt.BatchBytes)),
-			keys: keysWalked * q.s.opt.BatchSize, run: q.s.opt.BatchSize, lacking: lacking,
+			keys: keysWalked * q.s.opt.BatchSize, run: q.s.opt.BatchSize, lacking: arrayLiteral(g.Lacking),
 		}
 		if g.Max > 0 {
 			b.most = min(b.most, g.Max)
@@ -199,15 +199,13 @@ func (q *Queue) planKeys(gates map[Pair]Gate) (w walk) {
 }
 
 // gate is what may be claimed of a kind whatever the priority: keys don't know priorities.
-func (k *kind) gate(gates map[Pair]Gate) (g Gate, lacking string) {
+func (k *kind) gate(gates map[Pair]Gate) Gate {
 	for _, p := range k.pairs {
-		if g = gates[p.Pair]; g.Open {
-			lacking = arrayLiteral(g.Lacking)
-			p.lacking = lacking
-			return g, lacking
+		if g := gates[p.Pair]; g.Open {
+			return g
 		}
 	}
-	return Gate{}, ""
+	return Gate{}
 }
 
 // takeKeys runs the ordered claim.
@@ -279,15 +277,14 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 			continue
 		}
 		k.walk = now.Add(max(walksEvery, walksFraction*took))
-		switch {
-		case !through[b.kind]:
+		if !through[b.kind] {
 			ended = false
-		default:
-			k.after, k.hot = "", false
-			ended = ended && b.start == ""
-			if len(t.leases) == 0 && costly {
-				k.rest = now.Add(min(keysFraction*took, keysRest))
-			}
+			continue
+		}
+		k.after, k.hot = "", false
+		ended = ended && b.start == ""
+		if len(t.leases) == 0 && costly {
+			k.rest = now.Add(min(keysFraction*took, keysRest))
 		}
 	}
 	return ended
