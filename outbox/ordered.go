@@ -79,11 +79,6 @@ func (c Client) keyLock() (string, error) {
 		return "", err
 	}
 	lock := append(slices.Clone(name[:len(name)-1]), "relay_key_lock")
-	var lines []string
-	for line := range strings.Lines(keyLockSQL) {
-		if text, _, _ := strings.Cut(line, "--"); strings.TrimSpace(text) != "" {
-			lines = append(lines, strings.TrimSpace(text))
-		}
-	}
-	return strings.Replace(strings.Join(lines, " "), "relay_key_lock(", pgx.Identifier(lock).Sanitize()+"(", 1), nil
+	text := oneLine(keyLockSQL, func(string) bool { return true })
+	return strings.Replace(text, "relay_key_lock(", pgx.Identifier(lock).Sanitize()+"(", 1), nil
 }

@@ -45,14 +45,19 @@ func (c Client) statement(maxAttempts bool) (string, error) {
 	if c.NoNotify {
 		wake = ""
 	}
+	text := oneLine(enqueueSQL, func(line string) bool { return maxAttempts || !strings.Contains(line, "-- when given") })
+	return strings.NewReplacer("INTO jobs", "INTO "+name.Sanitize(), " FROM relay_notify()", wake).Replace(text), nil
+}
+
+// oneLine writes the lines of a statement that keep accepts as one, without comments.
+func oneLine(sql string, keep func(line string) bool) string {
 	var lines []string
-	for line := range strings.Lines(enqueueSQL) {
-		given := strings.Contains(line, "-- when given")
-		if text, _, _ := strings.Cut(line, "--"); strings.TrimSpace(text) != "" && (maxAttempts || !given) {
+	for line := range strings.Lines(sql) {
+		if text, _, _ := strings.Cut(line, "--"); strings.TrimSpace(text) != "" && keep(line) {
 			lines = append(lines, strings.TrimSpace(text))
 		}
 	}
-	return strings.NewReplacer("INTO jobs", "INTO "+name.Sanitize(), " FROM relay_notify()", wake).Replace(strings.Join(lines, " ")), nil
+	return strings.Join(lines, " ")
 }
 
 // Bounds of one statement: more jobs are sent in several, one after another.
