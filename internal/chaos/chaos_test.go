@@ -19,7 +19,7 @@ func TestChaos(t *testing.T) {
 	t.Parallel()
 	n := seed()
 	t.Logf("seed %d: make chaos SEED=%d FOR=%v", n, n, span())
-	w := newWorld(t, n)
+	w := newWorld(t, n, brokers())
 	w.begin()
 	stop := w.trade()
 

@@ -19,7 +19,13 @@ func (w *world) setUpDatabase() {
 	w.t.Helper()
 	w.db = testdb.On(w.t, w.database.URL)
 	w.db.Migrate(w.t, migrations.Options{})
+}
+
+// keepLedger has every change from now on noted.
+func (w *world) keepLedger() {
+	w.t.Helper()
 	w.db.Exec(w.t, ledger)
+	w.noted = true
 }
 
 // history is what everybody has written down, once the run is over.

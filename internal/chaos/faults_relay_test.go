@@ -63,8 +63,13 @@ func (w *world) kill(r *relay) *fault {
 	}, end: func() { w.again(r) }}
 }
 
-// untilHolding waits a little for the moment in which a relay has jobs in its hands. The database may be away.
+// untilHolding waits a little for the moment in which a relay has jobs in its hands. The database may be away. Without a
+// ledger it takes any moment: at a steady rate a relay holds some nearly always.
 func (w *world) untilHolding(r *relay) {
+	if !w.noted {
+		w.hold(300 * time.Millisecond)
+		return
+	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second)
 	defer cancel()
 	for holding := false; !holding && ctx.Err() == nil; {

@@ -20,9 +20,9 @@ import (
 
 const partitions = 4
 
-// kafkaBrokers are one, or in the long run three, of which two must have a message.
-func kafkaBrokers(t *testing.T) []*services.Own {
-	if n := brokers(); n > 1 {
+// kafkaBrokers are one, or several of a cluster: of three, two must have a message.
+func kafkaBrokers(t *testing.T, n int) []*services.Own {
+	if n > 1 {
 		return services.OwnKafkaCluster(t, n)
 	}
 	return []*services.Own{services.OwnKafka(t)}

@@ -19,6 +19,7 @@ var (
 	seedFlag  = flag.Uint64("seed", 0, "what the run's faults and jobs are made from; 0: any")
 	forFlag   = flag.Duration("for", 0, "how long faults are injected; 0: 12s, 3m in the long run")
 	nodesFlag = flag.Int("brokers", 0, "how many brokers Kafka has; 0: 1, 3 in the long run")
+	soakFlag  = flag.Duration("soak", 0, "how long the soak is; 0: 30s, 10m in the long run")
 	relayFlag = flag.String("relay", "", "a relay to run instead of this one's: to see whether the run finds what is wrong with it")
 )
 

@@ -31,8 +31,11 @@ const (
 
 // world is everything that a run consists of.
 type world struct {
-	t    *testing.T
-	seed uint64
+	t      *testing.T
+	seed   uint64
+	binary string   // the relay
+	env    []string // settings of the relays beside those that launch gives them
+	noted  bool     // changes of the jobs are noted in the ledger
 
 	database, rabbit, queues *services.Own
 	brokers                  []*services.Own // of Kafka
@@ -60,14 +63,14 @@ type relay struct {
 // name is what the process is called in the history.
 func (r *relay) name() string { return fmt.Sprintf("relay-%d.%d", r.number, r.generation) }
 
-// newWorld starts the servers, side by side.
-func newWorld(t *testing.T, seed uint64) *world {
+// newWorld starts the servers, Kafka with so many brokers, Postgres with these settings.
+func newWorld(t *testing.T, seed uint64, brokers int, postgres ...string) *world {
 	t.Helper()
-	w := &world{t: t, seed: seed, canaries: map[string]string{
+	w := &world{t: t, seed: seed, binary: binary, canaries: map[string]string{
 		"a payload": "payload-" + rand.Text(), "a header": "header-" + rand.Text(), "the key of AWS": rand.Text(), "the password of RabbitMQ": rand.Text(),
 	}}
-	w.database = services.OwnPostgres(t)
-	w.brokers = kafkaBrokers(t)
+	w.database = services.OwnPostgres(t, postgres...)
+	w.brokers = kafkaBrokers(t, brokers)
 	w.rabbit = services.OwnRabbitMQ(t)
 	w.queues = services.OwnSQS(t)
 	u, err := url.Parse(w.database.URL)
@@ -99,7 +102,7 @@ func (w *world) launch(r *relay) {
 	through := func(on string) string { return addresses(r.lines[on]) }
 	log := filepath.Join(w.t.TempDir(), r.name()+".log")
 	admin := stage.FreeAddr(w.t)
-	r.Process = stage.Start(w.t, log, binary, []string{
+	r.Process = stage.Start(w.t, log, w.binary, append([]string{
 		"AWS_ACCESS_KEY_ID=test", "AWS_SECRET_ACCESS_KEY=" + w.canaries["the key of AWS"], "AWS_EC2_METADATA_DISABLED=true",
 		"RELAY_DATABASE_URL=" + strings.Replace(w.db.URL, w.database.Addr, through(history.OnDatabase), 1) + "&application_name=" + r.name(),
 		"RELAY_TABLE=" + w.db.Table, "RELAY_SOURCE=" + w.db.Schema, "RELAY_ADMIN_ADDR=" + admin, "RELAY_LOG_FORMAT=text", "RELAY_LOG_LEVEL=debug",
@@ -108,7 +111,7 @@ func (w *world) launch(r *relay) {
 		"RELAY_KAFKA_BROKERS=" + through("kafka"),
 		"RELAY_RABBITMQ_URL=" + strings.Replace(w.rabbitURL, w.rabbit.Addr, through("rabbitmq"), 1),
 		"RELAY_SQS_ENDPOINT=http://" + through("sqs"), "RELAY_SQS_REGION=us-east-1",
-	}, "run")
+	}, w.env...), "run")
 	r.Admin = admin
 }
 
@@ -123,6 +126,7 @@ func addresses(lines []*stage.Line) string {
 // begin starts relays and old workers, and has the kind that is replayed later delivered.
 func (w *world) begin() {
 	w.t.Helper()
+	w.keepLedger()
 	for _, r := range w.relays {
 		w.launch(r)
 	}
