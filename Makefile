@@ -14,6 +14,8 @@ TESTFLAGS  ?=
 SEED       ?= 0
 FOR        ?= 60s
 BROKERS    ?= 1
+# How long `make soak` is.
+SOAK       ?= 10m
 FUZZTIME   ?= 30s
 
 help: ## print this list
@@ -27,6 +29,9 @@ test-long: cc $(SERVICES) ## the same with a million rows and outages of three m
 
 chaos: cc ## relays on real servers that break at random for FOR=60s; prints the seed, SEED=7 repeats a run
 	go test -race -count=1 -v -timeout 30m -run '^TestChaos$$' ./internal/chaos -args -seed=$(SEED) -for=$(FOR) -brokers=$(BROKERS)
+
+soak: cc ## relays at a steady rate with faults for SOAK=10m: memory, connections, tables and statements stay as they were
+	go test -count=1 -v -timeout 60m -run '^TestSoak$$' ./internal/chaos -args -seed=$(SEED) -soak=$(SOAK)
 
 mutants: $(SERVICES) ## break each promise by an edit and see a test fail; TESTFLAGS=-run=Kafka for some
 	$(SERVICES) run -- go run ./internal/mutants $(TESTFLAGS)
@@ -77,5 +82,5 @@ cc:
 	    apt-get -q update >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install build-essential >/dev/null; \
 	  else echo "go test -race needs a C compiler: install gcc (Debian: build-essential)"; exit 1; fi; }
 
-.PHONY: help test test-long chaos test-short fuzz mutants services services-down bench lint vuln build cc FORCE
+.PHONY: help test test-long chaos soak test-short fuzz mutants services services-down bench lint vuln build cc FORCE
 FORCE:

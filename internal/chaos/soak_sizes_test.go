@@ -25,7 +25,10 @@ type size struct {
 	known int // dead ones that the statistics know of: those whose room on the page is free again too
 }
 
-const sizeEvery = 5 * time.Second
+const (
+	sizeEvery = 5 * time.Second
+	vacuumed  = 10_000 // dead rows, from which on autovacuum comes
+)
 
 func (z *sizes) run(ctx context.Context, w *world) {
 	z.began = time.Now()
@@ -68,8 +71,9 @@ func (z *sizes) judge(s *soak) {
 		if third.bytes == 0 {
 			s.t.Errorf("%s was never looked at", name)
 		}
-		if s.span >= long && whole.bytes > 2*third.bytes+1<<20 {
-			s.t.Errorf("%s grows: %d KiB after a third of the run, %d KiB at the end", name, third.bytes>>10, whole.bytes>>10)
+		if s.span >= long && (whole.bytes > 2*third.bytes+1<<20 || whole.dead > 2*third.dead+vacuumed) {
+			s.t.Errorf("%s grows: %d KiB with %d dead rows after a third of the run, %d KiB with %d in all of it", name,
+				third.bytes>>10, third.dead, whole.bytes>>10, whole.dead)
 		}
 	}
 	table.Flush()

@@ -38,6 +38,7 @@ func TestSoak(t *testing.T) {
 	s.warmed = len(s.transactions)
 	stop := s.trade()
 	faults, began := rand.New(rand.NewPCG(n, 5)), time.Now()
+	s.strike([]*fault{s.late()})
 	for time.Since(began) < span {
 		s.strike(s.choose(faults))
 	}
@@ -81,7 +82,7 @@ const survivors = relayCount - 1
 
 func newSoak(t *testing.T, seed uint64, span time.Duration) *soak {
 	t.Helper()
-	s := &soak{span: span, world: newWorld(t, seed, 1, slowLog...), watch: newWatch(), sizes: &sizes{}}
+	s := &soak{span: span, world: newWorld(t, seed, 1, watched...), watch: newWatch(), sizes: &sizes{}}
 	if *relayFlag == "" { // memory under the race detector is the detector's
 		s.binary = t.TempDir() + "/relay"
 		if err := stage.Build(s.binary); err != nil {
@@ -165,6 +166,12 @@ func (s *soak) trade() (stop func()) {
 		})
 	}
 	return func() { end(); cancel(); all.Wait() }
+}
+
+// late has all brokers answer late, so that a transaction that waits for one would be seen in the shortest run.
+func (s *soak) late() *fault {
+	return &fault{name: "brokers answer late", on: "brokers", lasts: 5 * time.Second,
+		begin: func() { s.answers(time.Second) }, end: func() { s.answers(0) }}
 }
 
 // choose makes the next fault, or two at once that don't concern the same. The survivors are stopped at times, not ended.

@@ -129,9 +129,10 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// slowLog has the server write down each statement that takes long, so that none is missed between two looks.
-var slowLog = []string{
+// watched has the server write down each statement that takes long, so that none is missed between two looks.
+var watched = []string{
 	"logging_collector=on", "log_destination=jsonlog", "log_filename=soak.log", "log_rotation_age=0", "log_rotation_size=0", "log_timezone=UTC",
+	"autovacuum_naptime=5s", // a server that crashes every minute would hardly come to its usual minute
 	"log_min_duration_statement=" + strconv.Itoa(int(noted.Milliseconds())), "log_autovacuum_min_duration=0",
 }
 
