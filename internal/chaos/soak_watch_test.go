@@ -3,6 +3,8 @@ package chaos
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,9 +28,16 @@ const (
 
 // watch looks at the relays' sessions all the time, and remembers what took long and when the machine itself was late.
 type watch struct {
-	looks  int
-	stalls []period
-	slow   map[slowKey]slow
+	looks   int
+	stalls  []period
+	slow    map[slowKey]slow
+	waited  map[int]wait     // of each session for a processor, so far
+	starved map[int][]period // when it had none
+}
+
+type wait struct {
+	at    time.Time
+	total time.Duration
 }
 
 type period struct{ from, to time.Time }
@@ -47,7 +56,9 @@ type slowKey struct {
 	since int64
 }
 
-func newWatch() *watch { return &watch{slow: map[slowKey]slow{}} }
+func newWatch() *watch {
+	return &watch{slow: map[slowKey]slow{}, waited: map[int]wait{}, starved: map[int][]period{}}
+}
 
 // run looks until ctx ends. The database may be away meanwhile.
 func (w *watch) run(ctx context.Context, pool *pgxpool.Pool) {
@@ -84,6 +95,7 @@ func (w *watch) look(ctx context.Context, pool *pgxpool.Pool) error {
 	var now time.Time
 	var query, transaction, changed *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&pid, &who, &state, &text, &now, &query, &transaction, &changed}, func() error {
+		w.starve(pid, now)
 		if state == "active" {
 			w.saw("statement", pid, slow{what: "a statement", who: who, text: text, bound: longest}, query, now)
 		} else {
@@ -93,6 +105,23 @@ func (w *watch) look(ctx context.Context, pool *pgxpool.Pool) error {
 		return nil
 	})
 	return err
+}
+
+// starve notes for how long a session wanted a processor and got none since it was last seen at work, as Linux counts it.
+func (w *watch) starve(pid int, now time.Time) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+	if err != nil {
+		return // it has ended
+	}
+	var ran, waited int64
+	if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
+		return
+	}
+	before, known := w.waited[pid]
+	w.waited[pid] = wait{now, time.Duration(waited)}
+	if none := time.Duration(waited) - before.total; known && none > 10*time.Millisecond {
+		w.starved[pid] = append(w.starved[pid], period{now.Add(-min(none, now.Sub(before.at))), now})
+	}
 }
 
 func (w *watch) saw(kind string, pid int, l slow, since *time.Time, now time.Time) {
@@ -177,8 +206,8 @@ func (w *watch) judge(wd *world) {
 	wd.t.Helper()
 	vacuums := w.read(wd)
 	most, lasted := map[string]slow{}, map[string]time.Duration{}
-	for _, l := range w.slow {
-		took := l.beside(w.excuses(wd, l.who))
+	for key, l := range w.slow {
+		took := l.beside(w.excuses(wd, l.who, key.pid))
 		if took > lasted[l.what] {
 			lasted[l.what], most[l.what] = took, l
 		}
@@ -200,9 +229,10 @@ func (w *watch) judge(wd *world) {
 	}
 }
 
-// excuses are when the database or its line to a relay was disturbed, that process stopped, or the whole machine late.
-func (w *watch) excuses(wd *world, who string) []period {
-	all := slices.Clone(w.stalls)
+// excuses are when the database or its line to a relay was disturbed, that process stopped, or the machine late: as a whole,
+// or with a processor for that session.
+func (w *watch) excuses(wd *world, who string, pid int) []period {
+	all := append(slices.Clone(w.stalls), w.starved[pid]...)
 	for _, f := range wd.faults {
 		if f.On == history.OnDatabase && (f.Relay == "" || f.Relay == who) || f.On == history.OnRelay && f.Relay == who {
 			all = append(all, period{f.From, f.To.Add(afterward)})
