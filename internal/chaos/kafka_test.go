@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
@@ -71,25 +70,7 @@ func (w *world) moveLeaders(rnd *rand.Rand) {
 	defer cancel()
 	cl := w.kafka()
 	defer cl.Close()
-	admin := kadm.NewClient(cl)
-	topics, err := admin.ListTopics(ctx, places("kafka")...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	var order kadm.AlterPartitionAssignmentsReq
-	var all kadm.TopicsSet
-	for _, topic := range topics.Sorted() {
-		for _, p := range topic.Partitions.Sorted() {
-			replicas := slices.Sorted(slices.Values(p.Replicas))
-			rnd.Shuffle(len(replicas), func(i, j int) { replicas[i], replicas[j] = replicas[j], replicas[i] })
-			order.Assign(topic.Topic, p.Partition, replicas)
-			all.Add(topic.Topic, p.Partition)
-		}
-	}
-	if _, err := admin.AlterPartitionAssignments(ctx, order); err != nil {
-		w.t.Fatal(err)
-	}
-	if _, err := admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, all); err != nil {
+	if err := stage.MoveLeaders(ctx, cl, rnd, places("kafka")...); err != nil {
 		w.t.Fatal(err)
 	}
 }

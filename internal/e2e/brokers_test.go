@@ -68,9 +68,10 @@ func kafkaOutletOn(t *testing.T, broker, addr string) outlet {
 	}}
 }
 
-func readKafka(t *testing.T, broker, topic string, done func([]seen) bool) []seen {
+// readKafka reads a topic. brokers are as a relay is given them.
+func readKafka(t *testing.T, brokers, topic string, done func([]seen) bool) []seen {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
