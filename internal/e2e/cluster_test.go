@@ -73,71 +73,80 @@ func (c *cluster) controller(t *testing.T) (id int) {
 }
 
 // TestKafkaCluster takes brokers of three away, moves the lead, and moves the controller. What stands meanwhile stands for
-// seconds, and nothing else comes of it.
+// seconds, and nothing else comes of it. What takes longer belongs to the long run.
 func TestKafkaCluster(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	t.Run("B12TwoStopped", c.twoStopped)
-	t.Run("B12TwoCrashed", c.twoCrashed)
 	t.Run("LeadersMove", c.leadersMove)
-	t.Run("OneCrashed", c.oneCrashed)
-	t.Run("ControllerMoves", c.controllerMoves)
-	t.Run("BootstrapIsGone", c.bootstrapIsGone)
+	if services.Long() {
+		t.Run("B12TwoCrashed", c.twoCrashed)
+		t.Run("OneCrashed", c.oneCrashed)
+		t.Run("ControllerMoves", c.controllerMoves)
+		t.Run("BootstrapIsGone", c.bootstrapIsGone)
+	}
 }
 
 // B12: two brokers stop, and the one that is left takes nothing, because two must have it. Nothing is done, nothing dies, no
 // attempt is lost; when they are back every job arrives, once.
 func (c *cluster) twoStopped(t *testing.T) {
-	worst, duplicates := c.tooFew(t, func(i int) { c.brokers[i].Stop() })
-	if worst != 0 {
-		t.Errorf("a job has used up %d attempts while nobody took it", worst)
-	}
-	if duplicates != 0 {
-		t.Errorf("%d duplicates", duplicates)
+	worst, duplicates := c.tooFew(t, (*services.Own).Stop)
+	if worst != 0 || duplicates != 0 {
+		t.Errorf("%d attempts used up while nobody took the jobs, %d duplicates; want none", worst, duplicates)
 	}
 }
 
 // The same when two brokers crash, and with them most of the controllers: nobody can say any more that the replicas of the
-// third are gone, so it takes messages and never has a word for them.
+// third are gone, so it takes messages and never has a word for them. Each costs one attempt.
 func (c *cluster) twoCrashed(t *testing.T) {
-	worst, duplicates := c.tooFew(t, func(i int) { c.brokers[i].Kill() })
-	if worst > 2 {
+	worst, duplicates := c.tooFew(t, (*services.Own).Kill)
+	if worst > 1 {
 		t.Errorf("a job has used up %d attempts in one outage", worst)
 	}
 	t.Logf("%d attempts used up at most, %d duplicates", worst, duplicates)
 }
 
-func (c *cluster) tooFew(t *testing.T, end func(broker int)) (worst, duplicates int) {
+// tooFew takes two brokers away, enqueues jobs for every partition, and brings the brokers back. It returns how many attempts
+// a job had used up by then, and how many duplicates came in the end.
+func (c *cluster) tooFew(t *testing.T, end func(broker *services.Own)) (worst, duplicates int) {
 	t.Helper()
 	db, o := testdb.New(t), c.outlet(t, "few")
-	p := start(t, db, o.settings.with(settings{"ROUTES": routes("a", []string{o.to}), "LEASE": "6s", "PUBLISH_TIMEOUT": "3s"}))
+	p := start(t, db, o.settings.with(settings{"ROUTES": routes("a", []string{o.to}), "LEASE": "12s", "PUBLISH_TIMEOUT": "6s"}))
 	s := newShop(t, db)
 	s.trade(20, "a")
 	s.drained(generous) // it is connected
-	end(1)
-	end(2)
-	s.trade(100, "a")
+	end(c.brokers[1])
+	end(c.brokers[2])
+	if err := s.transaction("a", 100, false, rand.New(rand.NewPCG(5, 5))); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the outage shows", func() error {
 		if code, body := p.get("/readyz"); code != 200 || !strings.Contains(body, "degraded") {
 			return fmt.Errorf("readyz: %d %s", code, body)
 		}
 		return nil
 	})
-	hold(t, 5*time.Second)
+	hold(t, 7*time.Second)
 	if got := s.statuses(); got["done"] != 20 || got["dead"] != 0 {
 		t.Errorf("statuses while two brokers are away: %v, want 20 done and none dead", got)
 	}
-	worst = value[int](t, db, `SELECT max(attempts) FROM jobs WHERE status = 'ready'`)
+	worst = value[int](t, db, `SELECT coalesce(max(attempts), 0) FROM jobs WHERE status = 'ready'`)
 	c.brokers[1].Start()
+	back := time.Now() // two are enough
 	c.brokers[2].Start()
-	back := time.Now()
 	s.drained(generous)
-	t.Logf("drained %v after the brokers were back", time.Since(back).Round(time.Millisecond))
+	t.Logf("drained within %v of the second broker's return", time.Since(back).Round(time.Millisecond))
 	duplicates = s.arrived(o, "a")
-	if unsure := p.metric("relay_possible_duplicates_total"); float64(duplicates) > unsure {
-		t.Errorf("%d duplicates, %v without a word from the broker", duplicates, unsure)
+	if n := p.doubtful(); float64(duplicates) > n {
+		t.Errorf("%d duplicates, %v jobs without a word from the broker", duplicates, n)
 	}
 	return worst, duplicates
+}
+
+// doubtful is how many jobs may come again: a broker had no word for them, or their lease was lost meanwhile.
+func (p *process) doubtful() float64 {
+	p.t.Helper()
+	return p.metric("relay_possible_duplicates_total") + p.metric("relay_lost_leases_total")
 }
 
 // traffic is jobs under way while something happens to the brokers: of a kind that keeps the order of its keys, and of
@@ -146,6 +155,7 @@ type traffic struct {
 	*shop
 	relay          *process
 	ordered, loose outlet
+	doubtful       float64 // jobs that may come again, as relays before this one counted them
 	stop           func()
 }
 
@@ -175,7 +185,6 @@ func (c *cluster) traffic(t *testing.T, more settings) *traffic {
 func (tr *traffic) settings() settings {
 	return tr.loose.settings.with(settings{
 		"ROUTES": fmt.Sprintf(`[{kind: o, to: ["%s"], order: key}, {kind: a, to: ["%s"]}]`, tr.ordered.to, tr.loose.to),
-		"LEASE":  "10s", "PUBLISH_TIMEOUT": "8s",
 	})
 }
 
@@ -204,36 +213,57 @@ func (tr *traffic) through(what string) {
 	})
 }
 
-// check ends the traffic and looks at what became of it: nothing lost, nothing dead, the order of keys kept. It returns the
-// duplicates of each kind.
-func (tr *traffic) check() (ordered, loose int) {
+// check ends the traffic and looks at what became of it: nothing lost, nothing dead, the order of keys kept, no job held up
+// for long, and each duplicate explained.
+func (tr *traffic) check() {
 	t, db := tr.t, tr.db
 	t.Helper()
 	tr.stop()
 	tr.drained(generous)
+	tr.doubtful += tr.relay.doubtful()
 	jobs := value[int](t, db, `SELECT count(*) FROM jobs WHERE kind = 'o'`)
-	h := historyOf(t, db, tr.ordered.read(t, func(all []seen) bool { return len(distinct(all)) >= jobs }))
-	h.check(t, jobs)
-	loose = tr.arrived(tr.loose, "a")
-	const stood = `SELECT extract(epoch FROM max(gap))::float8 FROM
-		(SELECT finished_at - lag(finished_at) OVER (ORDER BY finished_at) AS gap FROM jobs WHERE kind = $1) g`
+	ordered := tr.ordered.read(t, func(all []seen) bool { return len(distinct(all)) >= jobs })
+	historyOf(t, db, ordered).check(t, jobs)
+	tr.explain(ordered, tr.received(tr.loose, "a"))
 	for _, kind := range []string{"o", "a"} {
-		gap := value[float64](t, db, stood, kind)
+		stood := value[float64](t, db, `SELECT extract(epoch FROM max(gap))::float8 FROM
+			(SELECT finished_at - lag(finished_at) OVER (ORDER BY finished_at) AS gap FROM jobs WHERE kind = $1) g`, kind)
 		slowest := value[float64](t, db, `SELECT extract(epoch FROM max(finished_at - created_at))::float8 FROM jobs WHERE kind = $1`, kind)
-		attempts := value[int](t, db, `SELECT max(attempts) FROM jobs WHERE kind = $1`, kind)
-		t.Logf("kind %s: stood for %.1f s at most, the slowest job took %.1f s, at most %d attempts", kind, gap, slowest, attempts)
+		t.Logf("kind %s: stood for %.1f s at most, the slowest job took %.1f s", kind, stood, slowest)
 		if slowest > standing.Seconds() {
-			t.Errorf("kind %s: a job took %.1f s", kind, slowest)
+			t.Errorf("kind %s: a job took %.1f s, want %v at most", kind, slowest, standing)
 		}
 	}
-	t.Logf("%d ordered jobs, %d duplicates, %d of them late; %d others, %d duplicates; %v without a word", jobs, h.duplicates, h.late,
-		len(tr.committed["a"]), loose, tr.relay.metric("relay_possible_duplicates_total"))
-	return h.duplicates, loose
+}
+
+// explain holds duplicates against their reasons. One of another attempt takes a broker that had no word for the first. One of
+// the same attempt was sent twice at once, because its leader stepped down; where order is kept the broker knows it again.
+func (tr *traffic) explain(ordered, loose []seen) {
+	tr.t.Helper()
+	twice := func(all []seen) (n int) {
+		had := map[[2]string]bool{}
+		for _, m := range all {
+			at := [2]string{m.id, m.attempt}
+			if had[at] {
+				n++
+			}
+			had[at] = true
+		}
+		return n
+	}
+	again := len(ordered) + len(loose) - len(distinct(ordered)) - len(distinct(loose)) - twice(ordered) - twice(loose)
+	if float64(again) > tr.doubtful {
+		tr.t.Errorf("%d messages of a further attempt, %v jobs without a word from the broker", again, tr.doubtful)
+	}
+	if n := twice(ordered); n > 0 {
+		tr.t.Errorf("%d messages of the ordered kind came twice in one attempt", n)
+	}
+	tr.t.Logf("%d and %d messages: %d of a further attempt (%v jobs without a word), %d twice in one", len(ordered), len(loose), again, tr.doubtful, twice(loose))
 }
 
 // standing is how long a fault of one broker may hold a job up: the cluster notices in nine seconds, a pause that began then
-// is over in as many again, and the machine is busy.
-const standing = 45 * time.Second
+// is over in as many again, and the machine may be busy.
+const standing = time.Minute
 
 // The lead of every partition moves, again and again.
 func (c *cluster) leadersMove(t *testing.T) {
@@ -279,6 +309,7 @@ func (c *cluster) bootstrapIsGone(t *testing.T) {
 	tr := c.traffic(t, settings{"KAFKA_BROKERS": c.brokers[0].Addr})
 	c.brokers[0].Kill()
 	tr.through("it goes on by the brokers that it has heard of")
+	tr.doubtful = tr.relay.doubtful()
 	if code := tr.relay.terminate(generous); code != 0 {
 		t.Errorf("exit code: %d", code)
 	}
