@@ -127,13 +127,14 @@ func (c *cluster) tooFew(t *testing.T, end func(broker *services.Own)) (worst, d
 		return nil
 	})
 	hold(t, 7*time.Second)
-	if got := s.statuses(); got["done"] != 20 || got["dead"] != 0 {
-		t.Errorf("statuses while two brokers are away: %v, want 20 done and none dead", got)
-	}
+	meanwhile := s.statuses()
 	worst = value[int](t, db, `SELECT coalesce(max(attempts), 0) FROM jobs WHERE status = 'ready'`)
 	c.brokers[1].Start()
 	back := time.Now() // two are enough
 	c.brokers[2].Start()
+	if meanwhile["done"] != 20 || meanwhile["dead"] != 0 {
+		t.Fatalf("statuses while two brokers were away: %v, want 20 done and none dead", meanwhile)
+	}
 	s.drained(generous)
 	t.Logf("drained within %v of the second broker's return", time.Since(back).Round(time.Millisecond))
 	duplicates = s.arrived(o, "a")
@@ -204,6 +205,9 @@ func (tr *traffic) through(what string) {
 	tr.t.Helper()
 	began := value[time.Time](tr.t, tr.db, `SELECT clock_timestamp()`)
 	eventually(tr.t, what, func() error {
+		if n := value[int](tr.t, tr.db, `SELECT count(*) FROM jobs WHERE status = 'dead'`); n > 0 {
+			tr.t.Fatalf("%d jobs are dead", n)
+		}
 		late := value[int](tr.t, tr.db, `SELECT count(*) FROM jobs WHERE status <> 'done' AND created_at < clock_timestamp() - interval '1 second'`)
 		new := value[int](tr.t, tr.db, `SELECT count(*) FROM jobs WHERE status = 'done' AND created_at > $1::timestamptz + interval '1 second'`, began)
 		if late > 0 || new < 100 {
