@@ -115,6 +115,10 @@ func testFence(t *testing.T, newDB func(testing.TB) *testdb.DB) {
 			}
 		}, nil},
 		{"already settled as done", func(w *world) { settle(w.t, w.stalled, []Lease{*w.lease}, Outcome{Verdict: Done}) }, nil},
+		{"done, and put back by hand", func(w *world) {
+			w.exec(`UPDATE jobs SET status = 'done' WHERE id = $1`, w.id) // not by a settlement, which may delete it
+			w.exec(`UPDATE jobs SET status = 'ready' WHERE id = $1`, w.id)
+		}, nil},
 		{"already settled as retry", func(w *world) { settle(w.t, w.stalled, []Lease{*w.lease}, Outcome{Verdict: Retry, Error: "x"}) }, nil},
 		{"already settled as dead", func(w *world) { settle(w.t, w.stalled, []Lease{*w.lease}, Outcome{Verdict: Dead, Error: "x"}) }, []Verdict{Done}},
 		{"deleted", func(w *world) { w.exec(`DELETE FROM jobs`) }, nil},

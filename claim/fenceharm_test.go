@@ -16,6 +16,9 @@ func TestFenceWalkFindsWhatIsMissing(t *testing.T) {
 		"a trigger that looks at the status alone": func(w *fenceWalk) {
 			w.alter("AND (OLD.status <> 'running' OR NEW.attempts <> OLD.attempts)", "AND OLD.status <> 'running'")
 		},
+		"a trigger that lets done jobs be put back with their token": func(w *fenceWalk) {
+			w.alter("OLD.status = 'done' AND NEW.status <> 'done'", "false")
+		},
 		"attempts instead of the token": func(w *fenceWalk) {
 			w.byAttempts = true
 			w.without(&w.sql().done, "j.lease_token = $2", "j.attempts = $2")

@@ -48,8 +48,8 @@ type claimant struct {
 type state struct {
 	row    modelRow
 	claims []claimant
-	// open: the last claimant is a relay, and neither it nor a requeue by command has given the job back since. It is the
-	// only one whose settlements may change the row.
+	// open: the last claimant is a relay, and neither it nor a requeue by command has given the job back since, nor has
+	// anybody put it back after it was done. It is the only one whose settlements may change the row.
 	open bool
 }
 
@@ -175,13 +175,8 @@ func (s state) after(d deed) (next state, lost bool) {
 			r.expire()
 			r.Reason = true
 		}
-	case handRequeues:
-		r.become("ready")
-		r.Attempts = 0
-	case handReadies:
-		r.become("ready")
-	case handKills:
-		r.become("dead")
+	case handRequeues, handReadies, handKills:
+		next.byHand(d.act)
 	case commandRequeues:
 		if r.Status == "dead" {
 			r.become("ready")
@@ -200,6 +195,22 @@ func (s state) after(d deed) (next state, lost bool) {
 		return next, !next.settle(d)
 	}
 	return next, false
+}
+
+// byHand: whoever writes to a done job ends what its last holder has to say about it.
+func (s *state) byHand(by act) {
+	if s.row.Status == "done" {
+		s.row.Token, s.open = 0, false
+	}
+	switch by {
+	case handRequeues:
+		s.row.Attempts = 0
+		fallthrough
+	case handReadies:
+		s.row.become("ready")
+	case handKills:
+		s.row.become("dead")
+	}
 }
 
 func (s *state) claim(relay bool) {
@@ -301,7 +312,7 @@ func breach(before state, d deed, row modelRow, changed bool) string {
 	case settles && d.who != len(before.claims)-1 && changed:
 		return "a relay changed a job that somebody else has claimed since"
 	case settles && !before.open && changed:
-		return "a relay changed a job that it had given back"
+		return "a relay changed a job that had been given back"
 	case settles && was.Status == "done" && changed, was.Status == "done" && row.Status != "done" && !byHand:
 		return "a done job was changed"
 	case row.Gone:

@@ -293,6 +293,33 @@ func TestDatabaseErrorsAreNamed(t *testing.T) {
 	}
 }
 
+// Rows that a trigger drops silently are an error of both forms, and the transaction can still be rolled back.
+func TestDroppedRowsAreAnError(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	db.Exec(t, `CREATE FUNCTION drop_some() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN CASE NEW.kind WHEN 'dropped' THEN NULL ELSE NEW END; END $$`)
+	db.Exec(t, "CREATE TRIGGER drop_some BEFORE INSERT ON jobs FOR EACH ROW EXECUTE FUNCTION drop_some()")
+	jobs := []outbox.Job{{Kind: "kept", Payload: 1}, {Kind: "dropped", Payload: 1}}
+	const want = "enqueue: 1 of 2 jobs were inserted"
+	err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
+		_, err := outbox.Enqueue(t.Context(), tx, jobs...)
+		return err
+	})
+	if err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %s …", err, want)
+	}
+	other := stdlib.OpenDB(*db.Config)
+	defer func() { _ = other.Close() }()
+	tx, err := other.BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := outbox.EnqueueSQL(t.Context(), tx, jobs...); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("database/sql: got %v, want %s …", err, want)
+	}
+}
+
 func TestMaxAttemptsIsTheTablesOwn(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
+
 	"github.com/jobrelay/relay/internal/history"
 	"github.com/jobrelay/relay/internal/services"
 )
@@ -22,9 +24,9 @@ func (w *world) serverFault(rnd *rand.Rand) *fault {
 		f.forgets = true
 		return f
 	case 5:
-		return stopped("Kafka stopped", "kafka", w.broker(rnd), away)
+		return w.resent(stopped("Kafka stopped", "kafka", w.broker(rnd), away))
 	case 6:
-		return crashed("Kafka crashed", "kafka", w.broker(rnd), away)
+		return w.resent(crashed("Kafka crashed", "kafka", w.broker(rnd), away))
 	case 7:
 		return stopped("RabbitMQ stopped", "rabbitmq", w.rabbit, away)
 	case 8:
@@ -42,13 +44,22 @@ func (w *world) clusterFault(rnd *rand.Rand) *fault {
 	away := time.Duration(rnd.IntN(5000)) * time.Millisecond
 	switch rnd.IntN(4) {
 	case 0:
-		return stopped("one of the Kafka brokers stopped", "kafka", w.broker(rnd), away)
+		return w.resent(stopped("one of the Kafka brokers stopped", "kafka", w.broker(rnd), away))
 	case 1:
-		return crashed("one of the Kafka brokers crashed", "kafka", w.broker(rnd), away)
+		return w.resent(crashed("one of the Kafka brokers crashed", "kafka", w.broker(rnd), away))
 	default:
 		order := rand.New(rand.NewPCG(rnd.Uint64(), 4))
-		return &fault{name: "leaders of Kafka moved", on: "kafka", begin: func() { w.moveLeaders(order) }, end: func() {}}
+		var moved kadm.AlterPartitionAssignmentsReq
+		return w.resent(&fault{name: "leaders of Kafka moved", on: "kafka",
+			begin: func() { moved = w.moveLeaders(order) }, end: func() { w.awaitLeaders(moved) }})
 	}
+}
+
+// resent marks a fault that moves the lead, where several brokers can have it. A leader that loses it while it waits for
+// the replicas says so, and the relay sends to the next one, who has the messages already.
+func (w *world) resent(f *fault) *fault {
+	f.resent = len(w.brokers) > 1
+	return f
 }
 
 func stopped(name, on string, server *services.Own, away time.Duration) *fault {

@@ -17,7 +17,8 @@ type fault struct {
 	begin    func()
 	end      func()
 	harmless func() bool // asked after the end, nil is no
-	forgets  bool
+	forgets  bool        // as history.Fault's
+	resent   bool        // as history.Fault's
 }
 
 func (f *fault) String() string {
@@ -63,7 +64,7 @@ func (w *world) strike(faults []*fault) {
 	noted := make([]history.Fault, len(faults))
 	longest := time.Duration(0)
 	for i, f := range faults {
-		noted[i] = history.Fault{Name: f.name, On: f.on, From: time.Now(), Forgets: f.forgets}
+		noted[i] = history.Fault{Name: f.name, On: f.on, From: time.Now(), Forgets: f.forgets, Resent: f.resent}
 		if f.relay != nil {
 			noted[i].Relay = f.relay.name()
 		}

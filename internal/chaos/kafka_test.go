@@ -27,15 +27,18 @@ func kafkaBrokers(t *testing.T) []*services.Own {
 // kafka is a client over lines without faults.
 func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
-	var addrs []string
-	for _, b := range w.brokers {
-		addrs = append(addrs, b.Addr)
-	}
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addrs...))...)
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.kafkaAddrs()...))...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return cl
+}
+
+func (w *world) kafkaAddrs() (all []string) {
+	for _, b := range w.brokers {
+		all = append(all, b.Addr)
+	}
+	return all
 }
 
 func (w *world) setUpKafka() {
@@ -63,14 +66,28 @@ func (w *world) broker(rnd *rand.Rand) *services.Own {
 	return w.brokers[rnd.IntN(len(w.brokers))]
 }
 
-// moveLeaders gives every partition replicas in another order, and the first of them the lead.
-func (w *world) moveLeaders(rnd *rand.Rand) {
+// moveLeaders gives every partition replicas in another order, so that the first of them is to have the lead.
+func (w *world) moveLeaders(rnd *rand.Rand) (order kadm.AlterPartitionAssignmentsReq) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	cl := w.kafka()
 	defer cl.Close()
-	if err := stage.MoveLeaders(ctx, cl, rnd, places("kafka")...); err != nil {
+	order, err := stage.MoveLeaders(ctx, cl, rnd, places("kafka")...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return order
+}
+
+// awaitLeaders waits until every broker knows the leaders.
+func (w *world) awaitLeaders(order kadm.AlterPartitionAssignmentsReq) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	cl := w.kafka()
+	defer cl.Close()
+	if err := stage.AwaitLeaders(ctx, cl, w.kafkaAddrs(), order); err != nil {
 		w.t.Fatal(err)
 	}
 }

@@ -28,7 +28,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{brokers: services.OwnKafkaCluster(t, 3)}
-	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(c.addrs(), ",")...))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(c.list()...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,14 +37,15 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// addrs are the brokers as a relay is given them.
-func (c *cluster) addrs() string {
-	var list []string
+func (c *cluster) list() (addrs []string) {
 	for _, b := range c.brokers {
-		list = append(list, b.Addr)
+		addrs = append(addrs, b.Addr)
 	}
-	return strings.Join(list, ",")
+	return addrs
 }
+
+// addrs are the brokers as a relay is given them.
+func (c *cluster) addrs() string { return strings.Join(c.list(), ",") }
 
 // outlet makes a topic on all three.
 func (c *cluster) outlet(t *testing.T, what string) outlet {
@@ -275,7 +276,13 @@ func (c *cluster) leadersMove(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(4, 4))
 	for range 6 {
 		topics := []string{strings.TrimPrefix(tr.ordered.to, "kafka:"), strings.TrimPrefix(tr.loose.to, "kafka:")}
-		if err := stage.MoveLeaders(t.Context(), c.client, rnd, topics...); err != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), generous)
+		order, err := stage.MoveLeaders(ctx, c.client, rnd, topics...)
+		if err == nil {
+			err = stage.AwaitLeaders(ctx, c.client, c.list(), order)
+		}
+		cancel()
+		if err != nil {
 			t.Fatal(err)
 		}
 		tr.through("it goes on with other leaders")

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 )
 
 // checkCopies holds the messages of a job at one destination against its claims. Each message names its attempt, and so
@@ -21,6 +20,7 @@ func (j *judge) checkCopies(row *Row, to string, spells []*spell) {
 	for _, a := range j.arrivals[row.ID][to] {
 		count[a.Attempt]++
 	}
+	sent := maps.Clone(byAttempt)
 	kept := false // whether one message needs no reason
 	for attempt, tried := range byAttempt {
 		if i := slices.IndexFunc(tried, func(s *spell) bool { return s.accepted(to) }); i >= 0 {
@@ -29,7 +29,8 @@ func (j *judge) checkCopies(row *Row, to string, spells []*spell) {
 		}
 	}
 	for _, attempt := range slices.Sorted(maps.Keys(count)) {
-		j.explain(row, to, attempt, count[attempt], byAttempt[attempt], &kept)
+		again := j.resent(sent[attempt], to)
+		j.explain(row, to, attempt, count[attempt], byAttempt[attempt], again, &kept)
 	}
 }
 
@@ -71,7 +72,7 @@ func (j *judge) takeAccepted(row *Row, to string, attempt int, count map[int]int
 
 // explain finds a reason for n messages of one attempt that no claim noted. The first of a job that has none that was
 // noted is no duplicate, but needs its reason as well.
-func (j *judge) explain(row *Row, to string, attempt, n int, tried []*spell, kept *bool) {
+func (j *judge) explain(row *Row, to string, attempt, n int, tried []*spell, again []string, kept *bool) {
 	for range n {
 		why := ""
 		for i, s := range tried {
@@ -82,6 +83,9 @@ func (j *judge) explain(row *Row, to string, attempt, n int, tried []*spell, kep
 		}
 		if why == "" {
 			why = j.forgotten(row, attempt)
+		}
+		if why == "" && len(again) > 0 {
+			why, again = again[0], again[1:]
 		}
 		switch {
 		case why == "":
@@ -98,14 +102,14 @@ func (j *judge) explain(row *Row, to string, attempt, n int, tried []*spell, kep
 // that is closest to it.
 func (j *judge) reason(s *spell, to string) (name string) {
 	broker, _, _ := strings.Cut(to, ":")
-	end, how := time.Time{}, lapsed // it never ended
+	how := lapsed // it never ended
 	if len(s.ends) > 0 {
-		end, how = s.ends[0].At, s.ends[0].how()
+		how = s.ends[0].how()
 	}
 	causes := map[string][]string{lapsed: {OnRelay, OnDatabase}, retried: {broker, OnRelay, OnDatabase}}[how]
 	closest := len(causes)
 	for _, f := range j.History.Faults {
-		if f.Harmless || f.Relay != "" && f.Relay != s.By || f.To.Add(j.Slack).Before(s.At) || !end.IsZero() && f.From.After(end) {
+		if f.Harmless || f.Relay != "" && f.Relay != s.By || !j.during(&f, s) {
 			continue
 		}
 		if i := slices.Index(causes, f.On); i >= 0 && i < closest {
@@ -113,6 +117,25 @@ func (j *judge) reason(s *spell, to string) (name string) {
 		}
 	}
 	return name
+}
+
+// resent are the faults because of which claims can have sent the job to a destination once more each, whether one of
+// them was noted or not.
+func (j *judge) resent(claims []*spell, to string) (names []string) {
+	broker, _, _ := strings.Cut(to, ":")
+	for _, s := range claims {
+		for _, f := range j.History.Faults {
+			if f.Resent && f.On == broker && j.during(&f, s) {
+				names = append(names, f.Name)
+			}
+		}
+	}
+	return names
+}
+
+// during says whether a fault struck while a claim held its job, or a little earlier.
+func (j *judge) during(f *Fault, s *spell) bool {
+	return !f.To.Add(j.Slack).Before(s.At) && (len(s.ends) == 0 || !f.From.After(s.ends[0].At))
 }
 
 // forgotten: the claim that sent it was forgotten by a database that crashed, and the attempt was given out again.

@@ -38,7 +38,7 @@ func TestDuplicates(t *testing.T) {
 		s.job(id).Attempts = 0
 		s.serve(id, two, 21, kafka)
 	}
-	again := func(s *story) { s.arrive(1, kafka) }
+	again := func(s *story) { s.arrive(1, kafka) } // its claim is from 1 to 2
 	worked := func(s *story) {
 		id := s.fresh("shared")
 		s.job(id).Key = s.job(6).Key
@@ -71,6 +71,10 @@ func TestDuplicates(t *testing.T) {
 		{"a claim that a crash took back", forgotten, history.Fault{On: history.OnDatabase, From: at(11), To: at(15), Forgets: true}, true},
 		{"a claim that an orderly stop took back", forgotten, history.Fault{On: history.OnDatabase, From: at(11), To: at(15)}, false},
 		{"sent again after it was settled", again, history.Fault{On: "kafka", From: at(0), To: at(9)}, false},
+		{"sent again within the claim", again, history.Fault{On: "kafka", From: at(1), To: at(2), Resent: true}, true},
+		{"sent again within the claim for another broker", again, history.Fault{On: "rabbitmq", From: at(1), To: at(2), Resent: true}, false},
+		{"sent again within the claim without a no", again, history.Fault{On: "kafka", From: at(1), To: at(2)}, false},
+		{"sent again within the claim, which had ended", again, history.Fault{On: "kafka", From: at(3), To: at(4), Resent: true}, false},
 		{"old workers cut off", worked, history.Fault{On: history.OnDatabase, From: at(11), To: at(15)}, true},
 		{"old workers beside a silent broker", worked, history.Fault{On: "kafka", From: at(11), To: at(15)}, false},
 	} {
@@ -89,6 +93,18 @@ func TestDuplicates(t *testing.T) {
 				t.Errorf("duplicates %v, want %v; findings %v", r.Duplicates, want, r.Findings)
 			}
 		})
+	}
+}
+
+// A fault has a claim send once more, not twice.
+func TestSentAgainOnce(t *testing.T) {
+	t.Parallel()
+	s := newStory()
+	s.arrive(1, kafka)
+	s.arrive(1, kafka)
+	s.Faults = append(s.Faults, history.Fault{Name: "the fault", On: "kafka", From: at(1), To: at(2), Resent: true})
+	if r := history.Check(s.History); r.Duplicates["the fault"] != 1 || r.Count(history.Unexplained) != 1 {
+		t.Errorf("duplicates %v, %d unexplained, want one each", r.Duplicates, r.Count(history.Unexplained))
 	}
 }
 

@@ -112,6 +112,7 @@ type Fault struct {
 	From, To time.Time
 	Harmless bool // it explains nothing: an orderly shutdown that ended in time
 	Forgets  bool // the database lost what it hadn't been told to keep: claims
+	Resent   bool // what the broker had taken it said no to, so that a relay sends it again within the same claim
 }
 
 // Text is something that the relays let out.

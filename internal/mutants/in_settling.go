@@ -68,6 +68,10 @@ func inSettling() []mutant {
 			"migrations/sql/00003_columns.sql",
 			"NEW.lease_token := NULL;",
 			"NULL;"},
+		{"done jobs that are put back keep the token", "P6", "claim", "TestB06Fence/new/done, and put back by hand",
+			"migrations/sql/00003_columns.sql",
+			"(OLD.status <> 'running' OR NEW.attempts <> OLD.attempts)) THEN",
+			"(OLD.status <> 'running' OR NEW.attempts <> OLD.attempts)) AND OLD.status <> 'done' THEN"},
 
 		{"release counts the attempt", "P1", "claim", "TestVerdicts",
 			"claim/release.sql",

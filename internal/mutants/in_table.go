@@ -23,7 +23,7 @@ func inTable() []mutant {
 			"outbox/enqueue.go",
 			"\tCommit(ctx context.Context) error\n\tRollback(ctx context.Context) error\n",
 			""},
-		{"jobs that a trigger drops count as enqueued", "P1", "outbox", "TestDatabaseErrorsAreNamed",
+		{"jobs that a trigger drops count as enqueued", "P1", "outbox", "TestDroppedRowsAreAnError",
 			"outbox/enqueue.go",
 			"if len(got) != n {",
 			"if len(got) > n {"},

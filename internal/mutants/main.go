@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -39,7 +41,7 @@ func run(ctx context.Context, args []string) error {
 	case len(chosen) == 0:
 		return fmt.Errorf("-run: no edit's name matches %q", *match)
 	case *list:
-		table(chosen)
+		fmt.Print(table(chosen))
 		return nil
 	}
 	root, err := moduleRoot(ctx)
@@ -77,12 +79,16 @@ func all(ctx context.Context, b *bench, chosen []mutant) error {
 	return nil
 }
 
-// table writes the edits as docs/guarantees.md has them.
-func table(chosen []mutant) {
-	fmt.Print("| promise | edit | file | killed by |\n| --- | --- | --- | --- |\n")
+// table lists the edits by promise, as docs/guarantees.md has them.
+func table(chosen []mutant) string {
+	number := func(m mutant) int { n, _ := strconv.Atoi(m.promise[1:]); return n }
+	chosen = slices.SortedStableFunc(slices.Values(chosen), func(a, b mutant) int { return cmp.Compare(number(a), number(b)) })
+	var text strings.Builder
+	text.WriteString("| promise | what is wrong | edited | noticed by |\n| --- | --- | --- | --- |\n")
 	for _, m := range chosen {
-		fmt.Printf("| %s | %s | `%s` | `%s` %s |\n", m.promise, m.name, m.file, m.pkg, strings.ReplaceAll(m.tests, "|", ", "))
+		fmt.Fprintf(&text, "| %s | %s | `%s` | `%s` %s |\n", m.promise, m.name, m.file, m.pkg, strings.ReplaceAll(m.tests, "|", ", "))
 	}
+	return text.String()
 }
 
 // moduleRoot is the folder of the module that the working directory is in.

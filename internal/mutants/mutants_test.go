@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"go/parser"
 	"go/token"
 	"os"
@@ -54,6 +55,33 @@ func TestEditsFitTheTree(t *testing.T) {
 	}
 	if len(promises) > 0 {
 		t.Errorf("promises that nobody made: %v", promises)
+	}
+}
+
+var update = flag.Bool("update", false, "write the table in docs/guarantees.md anew")
+
+// The page has the list as it is.
+func TestPageHasTheTable(t *testing.T) {
+	t.Parallel()
+	const page, begin, end = root + "/docs/guarantees.md", "<!-- the list of internal/mutants -->\n\n", "\n<!-- until here -->"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), begin)
+	was, after, closed := strings.Cut(rest, end)
+	if !found || !closed {
+		t.Fatalf("%s has no place for the table between %q and %q", page, begin, end)
+	}
+	want := table(mutants())
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if was != want {
+		t.Error("docs/guarantees.md has another list: go test ./internal/mutants -run PageHasTheTable -update")
 	}
 }
 

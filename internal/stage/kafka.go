@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,28 +14,68 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// MoveLeaders gives every partition of the topics its replicas in another order, and the first of them the lead.
-func MoveLeaders(ctx context.Context, cl *kgo.Client, rnd *rand.Rand, topics ...string) error {
+// MoveLeaders gives every partition of the topics its replicas in another order, so that the first of them is to have the lead.
+func MoveLeaders(ctx context.Context, cl *kgo.Client, rnd *rand.Rand, topics ...string) (order kadm.AlterPartitionAssignmentsReq, err error) {
 	admin := kadm.NewClient(cl)
 	described, err := admin.ListTopics(ctx, topics...)
 	if err != nil {
-		return fmt.Errorf("move leaders: %w", err)
+		return nil, fmt.Errorf("move leaders: %w", err)
 	}
-	var order kadm.AlterPartitionAssignmentsReq
-	var all kadm.TopicsSet
 	for _, topic := range described.Sorted() {
 		for _, p := range topic.Partitions.Sorted() {
 			replicas := slices.Sorted(slices.Values(p.Replicas))
 			rnd.Shuffle(len(replicas), func(i, j int) { replicas[i], replicas[j] = replicas[j], replicas[i] })
 			order.Assign(topic.Topic, p.Partition, replicas)
-			all.Add(topic.Topic, p.Partition)
 		}
 	}
 	if _, err := admin.AlterPartitionAssignments(ctx, order); err != nil {
-		return fmt.Errorf("move leaders: %w", err)
+		return nil, fmt.Errorf("move leaders: %w", err)
 	}
-	if _, err := admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, all); err != nil {
-		return fmt.Errorf("move leaders: %w", err)
+	return order, nil
+}
+
+// AwaitLeaders waits until each of the brokers knows the leaders of an order. The controller has answered long before that, and
+// a leader that hasn't heard of it yet still takes messages and then has no good word for them. It asks for the election
+// again: a replica that has just come back isn't chosen until it has caught up.
+func AwaitLeaders(ctx context.Context, cl *kgo.Client, brokers []string, order kadm.AlterPartitionAssignmentsReq) error {
+	for {
+		var late error
+		for _, b := range brokers {
+			late = cmp.Or(late, leadersMoved(ctx, b, order))
+		}
+		if late == nil || ctx.Err() != nil {
+			return late
+		}
+		if _, err := kadm.NewClient(cl).ElectLeaders(ctx, kadm.ElectPreferredReplica, nil); err != nil {
+			return fmt.Errorf("elect leaders: %w", err)
+		}
+	}
+}
+
+// leadersMoved says what a broker doesn't know yet.
+func leadersMoved(ctx context.Context, addr string, order kadm.AlterPartitionAssignmentsReq) error {
+	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
+	request := kmsg.NewPtrMetadataRequest()
+	for name := range order {
+		topic := kmsg.NewMetadataRequestTopic()
+		topic.Topic = kmsg.StringPtr(name)
+		request.Topics = append(request.Topics, topic)
+	}
+	known, err := request.RequestWith(ctx, cl.SeedBrokers()[0])
+	if err != nil {
+		return err
+	}
+	for _, topic := range known.Topics {
+		for _, p := range topic.Partitions {
+			want := order[*topic.Topic][p.Partition]
+			if !slices.Equal(p.Replicas, want) || p.Leader != want[0] {
+				return fmt.Errorf("broker %s: %s-%d is led by %d of %v, not by the first of %v", addr, *topic.Topic, p.Partition, p.Leader, p.Replicas, want)
+			}
+		}
 	}
 	return nil
 }

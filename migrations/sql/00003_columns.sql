@@ -36,9 +36,11 @@ BEGIN
     IF NEW.status = 'dead' AND NEW.last_error IS NULL THEN
         NEW.last_error := 'no reason recorded';
     END IF;
-    -- Claimed by somebody who knows no tokens. A token must always mean that a relay claimed the row last.
-    IF TG_OP = 'UPDATE' AND NEW.status = 'running' AND NEW.lease_token = OLD.lease_token
-       AND (OLD.status <> 'running' OR NEW.attempts <> OLD.attempts) THEN
+    -- Claimed by somebody who knows no tokens, or put back after it was done. A token must always mean that a relay claimed
+    -- the row last, and may still say what became of it.
+    IF TG_OP = 'UPDATE' AND NEW.lease_token = OLD.lease_token
+       AND (OLD.status = 'done' AND NEW.status <> 'done'
+            OR NEW.status = 'running' AND (OLD.status <> 'running' OR NEW.attempts <> OLD.attempts)) THEN
         NEW.lease_token := NULL;
     END IF;
     RETURN NEW;
@@ -58,8 +60,9 @@ CREATE TRIGGER relay_stamp_update BEFORE UPDATE OF status ON {{.Table}}
 FOR EACH ROW
 WHEN ((NEW.status IN ('done', 'dead')) <> (NEW.finished_at IS NOT NULL)
    OR (NEW.status = 'dead' AND NEW.last_error IS NULL)
-   OR (NEW.status = 'running' AND NEW.lease_token = OLD.lease_token
-       AND (OLD.status <> 'running' OR NEW.attempts <> OLD.attempts)))
+   OR (NEW.lease_token = OLD.lease_token
+       AND (OLD.status = 'done' AND NEW.status <> 'done'
+            OR NEW.status = 'running' AND (OLD.status <> 'running' OR NEW.attempts <> OLD.attempts))))
 EXECUTE FUNCTION {{.In "relay_stamp"}}();
 
 -- A dead job closes its key, and reopens it when it is dead no more. Runs as its owner: whoever may change a job needs
