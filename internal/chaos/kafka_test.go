@@ -1,17 +1,13 @@
 package chaos
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/jobrelay/relay/internal/history"
 	"github.com/jobrelay/relay/internal/services"
@@ -31,15 +27,18 @@ func kafkaBrokers(t *testing.T, n int) []*services.Own {
 // kafka is a client over lines without faults.
 func (w *world) kafka(opts ...kgo.Opt) *kgo.Client {
 	w.t.Helper()
-	var addrs []string
-	for _, b := range w.brokers {
-		addrs = append(addrs, b.Addr)
-	}
-	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(addrs...))...)
+	cl, err := kgo.NewClient(append(opts, kgo.SeedBrokers(w.kafkaAddrs()...))...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return cl
+}
+
+func (w *world) kafkaAddrs() (all []string) {
+	for _, b := range w.brokers {
+		all = append(all, b.Addr)
+	}
+	return all
 }
 
 func (w *world) setUpKafka() {
@@ -74,76 +73,23 @@ func (w *world) moveLeaders(rnd *rand.Rand) (order kadm.AlterPartitionAssignment
 	defer cancel()
 	cl := w.kafka()
 	defer cl.Close()
-	admin := kadm.NewClient(cl)
-	topics, err := admin.ListTopics(ctx, places("kafka")...)
+	order, err := stage.MoveLeaders(ctx, cl, rnd, places("kafka")...)
 	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, topic := range topics.Sorted() {
-		for _, p := range topic.Partitions.Sorted() {
-			replicas := slices.Sorted(slices.Values(p.Replicas))
-			rnd.Shuffle(len(replicas), func(i, j int) { replicas[i], replicas[j] = replicas[j], replicas[i] })
-			order.Assign(topic.Topic, p.Partition, replicas)
-		}
-	}
-	if _, err := admin.AlterPartitionAssignments(ctx, order); err != nil {
 		w.t.Fatal(err)
 	}
 	return order
 }
 
-// awaitLeaders waits until every broker knows the leaders. The controller has answered long before that, and a leader
-// that hasn't heard of it yet still takes messages and then has no good word for them. It asks for the election again:
-// a replica that has just come back isn't chosen until it has caught up.
+// awaitLeaders waits until every broker knows the leaders.
 func (w *world) awaitLeaders(order kadm.AlterPartitionAssignmentsReq) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 	defer cancel()
 	cl := w.kafka()
 	defer cl.Close()
-	for {
-		var late error
-		for _, b := range w.brokers {
-			late = cmp.Or(late, leadersMoved(ctx, b.Addr, order))
-		}
-		if late == nil {
-			return
-		}
-		if ctx.Err() != nil {
-			w.t.Fatal(late)
-		}
-		if _, err := kadm.NewClient(cl).ElectLeaders(ctx, kadm.ElectPreferredReplica, nil); err != nil {
-			w.t.Fatal(err)
-		}
+	if err := stage.AwaitLeaders(ctx, cl, w.kafkaAddrs(), order); err != nil {
+		w.t.Fatal(err)
 	}
-}
-
-// leadersMoved says what a broker doesn't know yet.
-func leadersMoved(ctx context.Context, addr string, order kadm.AlterPartitionAssignmentsReq) error {
-	cl, err := kgo.NewClient(kgo.SeedBrokers(addr))
-	if err != nil {
-		return err
-	}
-	defer cl.Close()
-	request := kmsg.NewPtrMetadataRequest()
-	for name := range order {
-		topic := kmsg.NewMetadataRequestTopic()
-		topic.Topic = kmsg.StringPtr(name)
-		request.Topics = append(request.Topics, topic)
-	}
-	known, err := request.RequestWith(ctx, cl.SeedBrokers()[0])
-	if err != nil {
-		return err
-	}
-	for _, topic := range known.Topics {
-		for _, p := range topic.Partitions {
-			want := order[*topic.Topic][p.Partition]
-			if !slices.Equal(p.Replicas, want) || p.Leader != want[0] {
-				return fmt.Errorf("broker %s: %s-%d is led by %d of %v, not by the first of %v", addr, *topic.Topic, p.Partition, p.Leader, p.Replicas, want)
-			}
-		}
-	}
-	return nil
 }
 
 // consumeKafka reads all topics to the ends that they have now.

@@ -24,10 +24,10 @@ import (
 
 // seen is a message as a consumer sees it. Headers are in their text form.
 type seen struct {
-	id, kind string
-	key      *string
-	headers  map[string]string
-	payload  []byte
+	id, kind, attempt string
+	key               *string
+	headers           map[string]string
+	payload           []byte
 }
 
 // outlet is a place on a broker of the test's own, with a consumer that isn't the relay's client.
@@ -35,6 +35,7 @@ type outlet struct {
 	to       string   // as a route writes it
 	settings settings // what a relay needs to reach the broker
 	read     func(t *testing.T, done func([]seen) bool) []seen
+	waiting  func(t *testing.T) int // how many messages it has, of those that nobody has taken away
 }
 
 // quiet is how long nothing comes before a consumer believes that it has everything.
@@ -63,14 +64,28 @@ func kafkaOutletOn(t *testing.T, broker, addr string) outlet {
 	if addr == "" {
 		addr = broker
 	}
-	return outlet{to: "kafka:" + topic, settings: settings{"KAFKA_BROKERS": addr}, read: func(t *testing.T, done func([]seen) bool) []seen {
-		return readKafka(t, broker, topic, done)
-	}}
+	return outlet{
+		to: "kafka:" + topic, settings: settings{"KAFKA_BROKERS": addr},
+		read: func(t *testing.T, done func([]seen) bool) []seen { return readKafka(t, broker, topic, done) },
+		waiting: func(t *testing.T) (n int) {
+			t.Helper()
+			ends, err := kadm.NewClient(cl).ListEndOffsets(t.Context(), topic)
+			if err == nil {
+				err = ends.Error()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			ends.Each(func(o kadm.ListedOffset) { n += int(o.Offset) })
+			return n
+		},
+	}
 }
 
-func readKafka(t *testing.T, broker, topic string, done func([]seen) bool) []seen {
+// readKafka reads a topic. brokers are as a relay is given them.
+func readKafka(t *testing.T, brokers, topic string, done func([]seen) bool) []seen {
 	t.Helper()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(broker), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	cl, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(brokers, ",")...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +137,18 @@ func rabbitOutletOn(t *testing.T, url, addr string) outlet {
 		}
 		given = strings.Replace(url, fmt.Sprintf("%s:%d", u.Host, u.Port), addr, 1)
 	}
-	return outlet{to: "rabbitmq:" + queue + "/a.b", settings: settings{"RABBITMQ_URL": given}, read: func(t *testing.T, done func([]seen) bool) []seen {
-		return readRabbit(t, url, queue, done)
-	}}
+	return outlet{
+		to: "rabbitmq:" + queue + "/a.b", settings: settings{"RABBITMQ_URL": given},
+		read: func(t *testing.T, done func([]seen) bool) []seen { return readRabbit(t, url, queue, done) },
+		waiting: func(t *testing.T) int {
+			t.Helper()
+			q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return q.Messages
+		},
+	}
 }
 
 func readRabbit(t *testing.T, url, queue string, done func([]seen) bool) []seen {
@@ -173,10 +197,14 @@ func sqsOutlet(t *testing.T, addr string) outlet {
 	if addr != "" {
 		given = "http://" + addr
 	}
-	return outlet{to: "sqs:e2e-" + name(t), settings: settings{"SQS_ENDPOINT": given, "SQS_REGION": "us-east-1"}, read: func(t *testing.T, done func([]seen) bool) []seen {
-		received := map[string]bool{}
-		return collect(done, func(context.Context) []seen { return readSQS(cl, q.QueueUrl, received) })
-	}}
+	return outlet{
+		to: "sqs:e2e-" + name(t), settings: settings{"SQS_ENDPOINT": given, "SQS_REGION": "us-east-1"},
+		read: func(t *testing.T, done func([]seen) bool) []seen {
+			received := map[string]bool{}
+			return collect(done, func(context.Context) []seen { return readSQS(cl, q.QueueUrl, received) })
+		},
+		waiting: func(t *testing.T) int { return waitingSQS(t, cl, q.QueueUrl) },
+	}
 }
 
 // readSQS receives with eight callers at once. Messages of a reply that is lost on its way come again after the
@@ -212,11 +240,25 @@ func readSQS(cl *sqs.Client, queue *string, received map[string]bool) (out []see
 	return out
 }
 
+func waitingSQS(t *testing.T, cl *sqs.Client, queue *string) int {
+	t.Helper()
+	const messages = types.QueueAttributeNameApproximateNumberOfMessages
+	got, err := cl.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: queue, AttributeNames: []types.QueueAttributeName{messages}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(got.Attributes[string(messages)])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 func fromSQS(m types.Message) seen { return own(stage.FromSQS(m)) }
 
 // own takes what belongs to the relay out of the headers.
 func own(m stage.Message) seen {
-	s := seen{id: m.Headers["relay-id"], kind: m.Headers["relay-kind"], key: m.Key, headers: m.Headers, payload: m.Payload}
+	s := seen{id: m.Headers["relay-id"], kind: m.Headers["relay-kind"], attempt: m.Headers["relay-attempt"], key: m.Key, headers: m.Headers, payload: m.Payload}
 	for k := range s.headers {
 		if strings.HasPrefix(k, "relay-") {
 			delete(s.headers, k)

@@ -138,7 +138,7 @@ func historyOf(t *testing.T, db *testdb.DB, all []seen) history {
 	t.Helper()
 	h := history{due: map[string][]string{}, first: map[string][]string{}}
 	place := map[string]int{}
-	for _, pair := range testdb.Column[string](t, db, `SELECT key || ' ' || id FROM `+db.Table+` ORDER BY id`) {
+	for _, pair := range testdb.Column[string](t, db, `SELECT key || ' ' || id FROM `+db.Table+` WHERE kind = 'o' ORDER BY id`) {
 		key, id, _ := strings.Cut(pair, " ")
 		id = db.Schema + "/" + id
 		place[id] = len(h.due[key])

@@ -163,9 +163,16 @@ func (s *shop) rows(kinds []string) map[string]row {
 	return out
 }
 
-// arrived reads an outlet until every committed job of the kinds is there, and holds what came against what was
-// committed: nothing lost, nothing invented, every message as the table has it. It returns how many came twice.
+// arrived reads an outlet until every committed job of the kinds is there, and returns how many came twice.
 func (s *shop) arrived(o outlet, kinds ...string) (duplicates int) {
+	s.t.Helper()
+	got := s.received(o, kinds...)
+	return len(got) - len(distinct(got))
+}
+
+// received reads an outlet until every committed job of the kinds is there, and holds what came against what was committed:
+// nothing lost, nothing invented, every message as the table has it. It returns everything that came.
+func (s *shop) received(o outlet, kinds ...string) []seen {
 	s.t.Helper()
 	due := map[string]bool{}
 	for _, kind := range kinds {
@@ -191,7 +198,7 @@ func (s *shop) arrived(o outlet, kinds ...string) (duplicates int) {
 			s.t.Errorf("%s: %s is lost", o.to, id)
 		}
 	}
-	return len(got) - len(ids)
+	return got
 }
 
 func (s seen) is(r row) bool {
@@ -211,6 +218,20 @@ func distinct(all []seen) map[string]bool {
 		ids[m.id] = true
 	}
 	return ids
+}
+
+// extra counts the copies beyond the first, by message id.
+func extra(all []seen) map[string]int {
+	copies := map[string]int{}
+	for _, m := range all {
+		copies[m.id]++
+	}
+	for id, n := range copies {
+		if copies[id] = n - 1; n == 1 {
+			delete(copies, id)
+		}
+	}
+	return copies
 }
 
 // statuses counts the table's rows by status, of the kinds or of all.

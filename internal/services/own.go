@@ -98,7 +98,7 @@ func OwnKafka(t testing.TB) *Own {
 	return own(t, &Own{Addr: k.Addr, Proxied: k.Proxied, Advertised: k.Advertised, server: k})
 }
 
-// OwnKafkaCluster starts brokers of one cluster for this test. The first is the controller.
+// OwnKafkaCluster starts brokers of one cluster for this test. An odd number of them are its controllers as well.
 func OwnKafkaCluster(t testing.TB, brokers int) (all []*Own) {
 	t.Helper()
 	ks, err := native.NewKafkaCluster(t.Context(), begin(t), brokers)

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
+	"sync"
 	"text/template"
 
 	"github.com/segmentio/kafka-go"
@@ -22,12 +24,12 @@ const KafkaUser = "relay"
 // proxiedListeners is how many tests at once can put a proxy before the shared broker.
 const proxiedListeners = 4
 
-// Kafka is a broker in KRaft mode: a single one, which is its own controller, or one that has joined such a first one.
-// Each listener is an address of its own, see server.properties.
+// Kafka is a broker in KRaft mode: a single one, which is its own controller, or one of a cluster. Each listener is an
+// address of its own, see server.properties.
 type Kafka struct {
 	*Server
 	ID       int    // of the node, from 1
-	First    *Kafka // whom it has joined, nil when it is the first
+	Controls bool   // it is one of the cluster's controllers
 	Addr     string // plaintext
 	SASL     string // SASL_PLAINTEXT
 	Password string // of KafkaUser
@@ -40,7 +42,9 @@ type Kafka struct {
 	// clients to: free ones, where a test may listen and forward to the listener.
 	Proxied, Advertised []string
 
-	cluster string // id
+	cluster   string   // id
+	directory string   // id of the data folder, by which controllers know each other
+	quorum    []*Kafka // the cluster's controllers
 }
 
 var (
@@ -52,31 +56,23 @@ var (
 )
 
 // NewKafka starts a broker.
-func NewKafka(ctx context.Context, e *Env) (*Kafka, error) { return newKafka(ctx, e, 1, nil) }
-
-// NewKafkaCluster starts several brokers, of which the first is the controller. They find each other on this machine's
-// loopback address and so run natively, also where other servers are containers.
-func NewKafkaCluster(ctx context.Context, e *Env, n int) (all []*Kafka, err error) {
-	natively := *e
-	natively.Docker = false
-	for id := 1; id <= n; id++ {
-		var first *Kafka
-		if id > 1 {
-			first = all[0]
-		}
-		k, err := newKafka(ctx, &natively, id, first)
-		if err != nil {
-			for _, k := range all {
-				err = errors.Join(err, k.Stop())
-			}
-			return nil, err
-		}
-		all = append(all, k)
+func NewKafka(ctx context.Context, e *Env) (*Kafka, error) {
+	all, err := newKafkas(ctx, e, 1)
+	if err != nil {
+		return nil, err
 	}
-	return all, nil
+	return all[0], nil
 }
 
-func newKafka(ctx context.Context, e *Env, id int, first *Kafka) (*Kafka, error) {
+// NewKafkaCluster starts several brokers. The controllers are an odd number of them, so that of three any one may be away.
+// They find each other on this machine's loopback address and so run natively, also where other servers are containers.
+func NewKafkaCluster(ctx context.Context, e *Env, n int) ([]*Kafka, error) {
+	natively := *e
+	natively.Docker = false
+	return newKafkas(ctx, &natively, n)
+}
+
+func newKafkas(ctx context.Context, e *Env, n int) ([]*Kafka, error) {
 	path, jars := "java", "/opt/kafka/libs" // as the image has them
 	if !e.Docker {
 		var err error
@@ -86,26 +82,60 @@ func newKafka(ctx context.Context, e *Env, id int, first *Kafka) (*Kafka, error)
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	server, err := e.newServer(ctx, "kafka", 5+2*proxiedListeners)
+	all, err := layOut(ctx, e, n)
+	if err == nil {
+		err = beginAll(ctx, all, path, jars)
+	}
 	if err != nil {
+		for _, k := range all {
+			err = errors.Join(err, k.Stop())
+		}
 		return nil, err
 	}
-	k := &Kafka{
-		ID: id, First: first, cluster: clusterID(),
-		Server: server, Addr: server.addr(0), SASL: server.addr(1), TLS: server.addr(2), MTLS: server.addr(3), Password: rand.Text(),
-		CA: server.path("ca.pem"), Cert: server.path("client.pem"), Key: server.path("client.key"),
+	return all, nil
+}
+
+// layOut gives the brokers of a cluster their folders and addresses.
+func layOut(ctx context.Context, e *Env, n int) (all []*Kafka, err error) {
+	cluster, password := newID(), rand.Text()
+	for id := 1; id <= n; id++ {
+		server, err := e.newServer(ctx, "kafka", 5+2*proxiedListeners)
+		if err != nil {
+			return all, err
+		}
+		k := &Kafka{
+			ID: id, cluster: cluster, directory: newID(),
+			Server: server, Addr: server.addr(0), SASL: server.addr(1), TLS: server.addr(2), MTLS: server.addr(3), Password: password,
+			CA: server.path("ca.pem"), Cert: server.path("client.pem"), Key: server.path("client.key"),
+		}
+		for i := range proxiedListeners {
+			k.Proxied = append(k.Proxied, server.addr(5+2*i))
+			k.Advertised = append(k.Advertised, server.addr(6+2*i))
+		}
+		all = append(all, k)
 	}
-	for i := range proxiedListeners {
-		k.Proxied = append(k.Proxied, server.addr(5+2*i))
-		k.Advertised = append(k.Advertised, server.addr(6+2*i))
+	quorum := all[:n-(n+1)%2]
+	for _, k := range all {
+		k.Controls, k.quorum = k.ID <= len(quorum), quorum
 	}
-	if first != nil {
-		k.cluster, k.Password = first.cluster, first.Password
+	return all, nil
+}
+
+// beginAll starts the brokers of a cluster at once: none is ready before most of the controllers are there.
+func beginAll(ctx context.Context, all []*Kafka, path, jars string) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(all))
+	var starts sync.WaitGroup
+	for i, k := range all {
+		starts.Go(func() {
+			if errs[i] = k.begin(ctx, path, jars); errs[i] != nil {
+				cancel() // the others would wait for it
+			}
+		})
 	}
-	if err := k.begin(ctx, path, jars); err != nil {
-		return nil, errors.Join(err, k.Stop())
-	}
-	return k, nil
+	starts.Wait()
+	return errors.Join(errs...)
 }
 
 // begin writes the configuration, formats the data folder and starts the broker.
@@ -114,8 +144,8 @@ func (k *Kafka) begin(ctx context.Context, path, jars string) error {
 		return err
 	}
 	format := k.env.java("256m", jars, "kafka.tools.StorageTool", "format", "-t", k.cluster, "-c", k.path("server.properties"))
-	if k.First == nil {
-		format = append(format, "--standalone")
+	if k.Controls {
+		format = append(format, "--initial-controllers", k.voters())
 	}
 	for _, mechanism := range []string{"SCRAM-SHA-256", "SCRAM-SHA-512"} {
 		format = append(format, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, KafkaUser, k.Password))
@@ -143,8 +173,8 @@ func (k *Kafka) configure() error {
 	var text strings.Builder
 	data := struct {
 		*Kafka
-		Folder, Bind, Controller, User string
-	}{k, k.folder.Path, k.bindHost(), k.controller(), KafkaUser}
+		Folder, Bind, Controller, Bootstrap, User string
+	}{k, k.folder.Path, k.bindHost(), k.controller(), k.bootstrap(), KafkaUser}
 	if err := kafkaProperties.Execute(&text, data); err != nil {
 		return fmt.Errorf("write Kafka's configuration: %w", err)
 	}
@@ -154,12 +184,25 @@ func (k *Kafka) configure() error {
 		k.write("client.pem", certs.client), k.write("client.key", certs.clientKey))
 }
 
-// controller is the address of the cluster's only one.
-func (k *Kafka) controller() string {
-	if k.First != nil {
-		return k.First.controller()
+// controller is where it listens as a controller.
+func (k *Kafka) controller() string { return k.addr(4) }
+
+// bootstrap is where the controllers are.
+func (k *Kafka) bootstrap() string {
+	var list []string
+	for _, c := range k.quorum {
+		list = append(list, c.controller())
 	}
-	return k.addr(4)
+	return strings.Join(list, ",")
+}
+
+// voters are the controllers as a new data folder is told of them.
+func (k *Kafka) voters() string {
+	var list []string
+	for _, c := range k.quorum {
+		list = append(list, fmt.Sprintf("%d@%s:%s", c.ID, c.controller(), c.directory))
+	}
+	return strings.Join(list, ",")
 }
 
 // ready asks for the brokers: the listener opens a little before the broker has joined its own cluster.
@@ -170,8 +213,8 @@ func (k *Kafka) ready(ctx context.Context) error {
 	}
 	defer conn.Close()
 	brokers, err := conn.Brokers()
-	if err == nil && len(brokers) == 0 {
-		err = errors.New("no broker has registered")
+	if err == nil && !slices.ContainsFunc(brokers, func(b kafka.Broker) bool { return b.ID == k.ID }) {
+		err = errors.New("it hasn't registered")
 	}
 	return errors.Join(err, reachable(ctx, append([]string{k.SASL, k.TLS, k.MTLS}, k.Proxied...)...))
 }
@@ -182,8 +225,8 @@ func on(host, addr string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// clusterID makes an id as Kafka writes them: 16 bytes in URL-safe base64, which must not look like an option.
-func clusterID() string {
+// newID makes an id as Kafka writes them: 16 bytes in URL-safe base64, which must not look like an option.
+func newID() string {
 	id := make([]byte, 16)
 	rand.Read(id)
 	id[0] &= 0x7f
