@@ -31,11 +31,11 @@ type watch struct {
 	looks   int
 	stalls  []period
 	slow    map[slowKey]slow
-	waited  map[int]wait     // of each session for a processor, so far
-	starved map[int][]period // when it had none
+	waiting []waiting
 }
 
-type wait struct {
+// waiting is for how long, up to a moment, anybody on this machine has waited for a processor.
+type waiting struct {
 	at    time.Time
 	total time.Duration
 }
@@ -56,9 +56,7 @@ type slowKey struct {
 	since int64
 }
 
-func newWatch() *watch {
-	return &watch{slow: map[slowKey]slow{}, waited: map[int]wait{}, starved: map[int][]period{}}
-}
+func newWatch() *watch { return &watch{slow: map[slowKey]slow{}} }
 
 // run looks until ctx ends. The database may be away meanwhile.
 func (w *watch) run(ctx context.Context, pool *pgxpool.Pool) {
@@ -72,6 +70,7 @@ func (w *watch) run(ctx context.Context, pool *pgxpool.Pool) {
 			w.stalls = append(w.stalls, period{last, now})
 		}
 		last = now
+		w.pressure(now)
 		if err == nil {
 			w.looks++
 		}
@@ -95,7 +94,6 @@ func (w *watch) look(ctx context.Context, pool *pgxpool.Pool) error {
 	var now time.Time
 	var query, transaction, changed *time.Time
 	_, err = pgx.ForEachRow(rows, []any{&pid, &who, &state, &text, &now, &query, &transaction, &changed}, func() error {
-		w.starve(pid, now)
 		if state == "active" {
 			w.saw("statement", pid, slow{what: "a statement", who: who, text: text, bound: longest}, query, now)
 		} else {
@@ -107,21 +105,30 @@ func (w *watch) look(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// starve notes for how long a session wanted a processor and got none since it was last seen at work, as Linux counts it.
-func (w *watch) starve(pid int, now time.Time) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid))
+// pressure notes what Linux counts of it; where it doesn't, nothing is allowed for.
+func (w *watch) pressure(now time.Time) {
+	text, err := os.ReadFile("/proc/pressure/cpu")
 	if err != nil {
-		return // it has ended
-	}
-	var ran, waited int64
-	if _, err := fmt.Sscan(string(text), &ran, &waited); err != nil {
 		return
 	}
-	before, known := w.waited[pid]
-	w.waited[pid] = wait{now, time.Duration(waited)}
-	if none := time.Duration(waited) - before.total; known && none > 10*time.Millisecond {
-		w.starved[pid] = append(w.starved[pid], period{now.Add(-min(none, now.Sub(before.at))), now})
+	var some float64
+	var us int64
+	if _, err := fmt.Sscanf(string(text), "some avg10=%f avg60=%f avg300=%f total=%d", &some, &some, &some, &us); err == nil {
+		w.waiting = append(w.waiting, waiting{now, time.Duration(us) * time.Microsecond})
 	}
+}
+
+// allowed is a bound on this machine: half as much again where somebody waited for a processor all the time.
+func (w *watch) allowed(l slow) time.Duration {
+	later := func(x waiting, t time.Time) int { return x.at.Compare(t) }
+	from, _ := slices.BinarySearchFunc(w.waiting, l.from, later)
+	to, _ := slices.BinarySearchFunc(w.waiting, l.to, later)
+	from, to = max(0, from-1), min(to, len(w.waiting)-1)
+	if to <= from {
+		return l.bound
+	}
+	a, b := w.waiting[from], w.waiting[to]
+	return l.bound + time.Duration(float64(l.bound)/2*float64(b.total-a.total)/float64(b.at.Sub(a.at)))
 }
 
 func (w *watch) saw(kind string, pid int, l slow, since *time.Time, now time.Time) {
@@ -206,14 +213,14 @@ func (w *watch) judge(wd *world) {
 	wd.t.Helper()
 	vacuums := w.read(wd)
 	most, lasted := map[string]slow{}, map[string]time.Duration{}
-	for key, l := range w.slow {
-		took := l.beside(w.excuses(wd, l.who, key.pid))
+	for _, l := range w.slow {
+		took, allowed := l.beside(w.excuses(wd, l.who)), w.allowed(l)
 		if took > lasted[l.what] {
 			lasted[l.what], most[l.what] = took, l
 		}
-		if took > l.bound {
+		if took > allowed {
 			wd.t.Errorf("%s: %s took %v, of which %v without an excuse; the bound is %v. Since %s: %s", l.who, l.what,
-				l.length().Round(time.Millisecond), took.Round(time.Millisecond), l.bound, l.from.UTC().Format(time.TimeOnly), l.text)
+				l.length().Round(time.Millisecond), took.Round(time.Millisecond), allowed.Round(time.Millisecond), l.from.UTC().Format(time.TimeOnly), l.text)
 		}
 	}
 	late := time.Duration(0)
@@ -229,10 +236,9 @@ func (w *watch) judge(wd *world) {
 	}
 }
 
-// excuses are when the database or its line to a relay was disturbed, that process stopped, or the machine late: as a whole,
-// or with a processor for that session.
-func (w *watch) excuses(wd *world, who string, pid int) []period {
-	all := append(slices.Clone(w.stalls), w.starved[pid]...)
+// excuses are when the database or its line to a relay was disturbed, that process stopped, or the whole machine late.
+func (w *watch) excuses(wd *world, who string) []period {
+	all := slices.Clone(w.stalls)
 	for _, f := range wd.faults {
 		if f.On == history.OnDatabase && (f.Relay == "" || f.Relay == who) || f.On == history.OnRelay && f.Relay == who {
 			all = append(all, period{f.From, f.To.Add(afterward)})
