@@ -20,6 +20,7 @@ func TestChaos(t *testing.T) {
 	n := seed()
 	t.Logf("seed %d: make chaos SEED=%d FOR=%v", n, n, span())
 	w := newWorld(t, n, brokers())
+	enough := w.askServers()
 	w.begin()
 	stop := w.trade()
 
@@ -38,6 +39,7 @@ func TestChaos(t *testing.T) {
 	again.Wait()
 	took := w.drain()
 	w.end()
+	enough()
 
 	r := history.Check(w.history())
 	t.Logf("seed %d: %v of faults, drained in %v after the last one; the slowest recovery took %v\n%s",
@@ -49,7 +51,7 @@ func TestChaos(t *testing.T) {
 		}
 		t.Error(f)
 	}
-	if r.Messages < 500 || len(r.Faults) == 0 {
-		t.Errorf("%d messages and %d kinds of faults: the run tests nothing", r.Messages, len(r.Faults))
+	if r.Messages < 500 || len(w.faults) == 0 {
+		t.Errorf("%d messages and %d faults: the run tests nothing", r.Messages, len(w.faults))
 	}
 }

@@ -40,10 +40,10 @@ func (w *world) consume() (all []history.Arrival) {
 	return all
 }
 
-func (w *world) sqs() *sqs.Client {
+func (w *world) sqs(options ...func(*sqs.Options)) *sqs.Client {
 	transport := &http.Transport{}
 	w.t.Cleanup(transport.CloseIdleConnections)
-	return sqs.New(sqs.Options{HTTPClient: &http.Client{Transport: transport}, BaseEndpoint: &w.queues.URL, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")})
+	return sqs.New(sqs.Options{HTTPClient: &http.Client{Transport: transport}, BaseEndpoint: &w.queues.URL, Region: "us-east-1", Credentials: credentials.NewStaticCredentialsProvider("x", "x", "")}, options...)
 }
 
 func (w *world) setUpSQS() {

@@ -38,7 +38,7 @@ func (w *world) history() history.History {
 	}
 	return history.History{
 		Source: w.db.Schema, Routes: rs, Transactions: w.transactions, Arrivals: w.consume(), Work: w.work, Rows: w.rows(), Changes: w.changes(),
-		Faults: w.faults, Texts: w.texts, Canaries: w.canaries, Slack: publishTimeout + lease/3,
+		Faults: append(w.faults, w.late...), Texts: w.texts, Canaries: w.canaries, Slack: publishTimeout + lease/3,
 	}
 }
 

@@ -171,7 +171,7 @@ func (s *soak) trade() (stop func()) {
 // late has all brokers answer late, so that a transaction that waits for one would be seen in the shortest run.
 func (s *soak) late() *fault {
 	return &fault{name: "brokers answer late", on: "brokers", lasts: 5 * time.Second,
-		begin: func() { s.answers(time.Second) }, end: func() { s.answers(0) }}
+		begin: func() { s.answers(2 * time.Second) }, end: func() { s.answers(0) }}
 }
 
 // choose makes the next fault, or two at once that don't concern the same. The survivors are stopped at times, not ended.

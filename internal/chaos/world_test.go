@@ -50,6 +50,7 @@ type world struct {
 	transactions []history.Transaction
 	work         []history.Work
 	faults       []history.Fault
+	late         []history.Fault // that the run didn't make
 	texts        []history.Text
 }
 
