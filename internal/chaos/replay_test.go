@@ -14,7 +14,8 @@ import (
 // end because the database is away.
 func (w *world) replay() {
 	env := []string{"RELAY_DATABASE_URL=" + w.db.URL, "RELAY_TABLE=" + w.db.Table, "RELAY_LOG_FORMAT=text"}
-	for i := 0; i < 100 && w.t.Context().Err() == nil; i++ {
+	limit := time.Now().Add(span() + drainBound)
+	for i := 0; time.Now().Before(limit) && w.t.Context().Err() == nil; i++ {
 		log := filepath.Join(w.t.TempDir(), fmt.Sprintf("replay-%d.log", i))
 		p := stage.Start(w.t, log, binary, env, "replay", "--kind", "past", "--since", "24h", "--rate", "150")
 		if i == 0 {
@@ -25,6 +26,7 @@ func (w *world) replay() {
 		if p.Cmd.ProcessState.Success() {
 			return
 		}
+		w.hold(200 * time.Millisecond) // as whoever types it again
 	}
 	w.t.Errorf("seed %d: the replay never ended well", w.seed)
 }
