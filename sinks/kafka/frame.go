@@ -51,6 +51,7 @@ type answer struct {
 	code    int16
 	message string
 	records []recordError
+	landed  bool // the leader has appended the batch, whatever the code says of its replicas or its lead
 }
 
 // recordError names one record of a batch that was refused as a whole.
@@ -78,7 +79,7 @@ func parseReply(body []byte, version int16) (produceReply, error) {
 		for range r.count() {
 			p := place{topic, int32(r.uint32())}
 			a := r.answer(version)
-			if old, twice := reply.answers[p]; twice && old.code != a.code {
+			if old, twice := reply.answers[p]; twice && (old.code != a.code || old.landed != a.landed) {
 				contradicted[p] = true
 			}
 			reply.answers[p] = a
@@ -148,6 +149,12 @@ func (r *reader) uint32() uint32 {
 	return 0
 }
 
+// offset reads an offset and says whether it is one.
+func (r *reader) offset() bool {
+	b := r.take(8)
+	return b != nil && int64(binary.BigEndian.Uint64(b)) >= 0
+}
+
 // string reads a string.
 func (r *reader) string() string {
 	return string(r.take(int(int16(r.uint16()))))
@@ -172,12 +179,15 @@ func (r *reader) count() int {
 	return n
 }
 
-// answer reads what a reply says of a place, after its number.
+// answer reads what a reply says of a place, after its number. A leader that refuses a batch at once gives no offsets (-1).
+// One that has appended it, waits for its replicas, and then has a bad word for it only changes the code of the good
+// answer that it had made ready (Kafka 4.4, kafka.server.DelayedProduce).
 func (r *reader) answer(version int16) answer {
 	a := answer{code: int16(r.uint16())}
-	r.take(8 + 8) // base offset, log append time
+	a.landed = r.offset()
+	r.take(8) // log append time
 	if version >= 5 {
-		r.take(8) // log start offset
+		a.landed = r.offset() && a.landed // the start of the log
 	}
 	if version < 8 {
 		return a

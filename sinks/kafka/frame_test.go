@@ -28,14 +28,19 @@ func TestReplyOfEachVersion(t *testing.T) {
 		text, why := "invalid", "no key"
 		bad.ErrorMessage = &text
 		bad.ErrorRecords = []kmsg.ProduceResponseTopicPartitionErrorRecord{{RelativeOffset: 2, ErrorMessage: &why}, {RelativeOffset: 5}}
+		none, late := partitionReply(0, 6), partitionReply(1, 6)
+		none.BaseOffset, late.BaseOffset, late.LogStartOffset = -1, 41, 0
 		raw := reply(version, kmsg.ProduceResponseTopic{Topic: "b", Partitions: []kmsg.ProduceResponseTopicPartition{bad, partitionReply(0, 0)}},
-			kmsg.ProduceResponseTopic{Topic: "a", Partitions: []kmsg.ProduceResponseTopicPartition{partitionReply(0, 6)}})
+			kmsg.ProduceResponseTopic{Topic: "a", Partitions: []kmsg.ProduceResponseTopicPartition{none, late}})
 		got, err := parseReply(raw, version)
 		if err != nil {
 			t.Fatalf("version %d: %v", version, err)
 		}
-		if got.throttle != 250*time.Millisecond || len(got.answers) != 3 || got.answers[place{"a", 0}].code != 6 || got.answers[place{"b", 0}].code != 0 {
+		if got.throttle != 250*time.Millisecond || len(got.answers) != 4 || got.answers[place{"a", 0}].code != 6 || got.answers[place{"b", 0}].code != 0 {
 			t.Errorf("version %d: %+v", version, got)
+		}
+		if got.answers[place{"a", 0}].landed || !got.answers[place{"a", 1}].landed {
+			t.Errorf("version %d: what has no offset landed, or what has one didn't: %+v", version, got)
 		}
 		refused := got.answers[place{"b", 3}]
 		details := refused.message == text && len(refused.records) == 2 && refused.records[0] == recordError{2, why} && refused.records[1] == recordError{5, ""}
@@ -104,8 +109,8 @@ func FuzzReply(f *testing.F) {
 		for _, topic := range other.Topics {
 			for _, p := range topic.Partitions {
 				a, ok := got.answers[place{topic.Topic, p.Partition}]
-				if ok && a.code != p.ErrorCode {
-					t.Fatalf("%s/%d: code %d, want %d", topic.Topic, p.Partition, a.code, p.ErrorCode)
+				if landed := p.BaseOffset >= 0 && (version < 5 || p.LogStartOffset >= 0); ok && (a.code != p.ErrorCode || a.landed != landed) {
+					t.Fatalf("%s/%d: code %d, landed %v, want %d, %v", topic.Topic, p.Partition, a.code, a.landed, p.ErrorCode, landed)
 				}
 			}
 		}

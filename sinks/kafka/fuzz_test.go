@@ -61,7 +61,8 @@ func (b *player) answer(piece []int) (answer, bool) {
 	switch {
 	case a.code == 0:
 		b.appended = append(b.appended, piece...)
-	case !known || r.outcome == sinks.Unknown:
+	case !known || r.outcome == sinks.Unknown, r.outcome == sinks.Unavailable && c%2 == 1:
+		a.landed = c%2 == 1
 		for _, i := range piece {
 			b.maybe[i] = true
 		}
@@ -108,6 +109,7 @@ func FuzzPieces(f *testing.F) {
 			}
 			p.closeRound(round)
 		}
+		p.doubt()
 		truthful(t, p, broker)
 		orderly(t, p, broker)
 	})
@@ -116,7 +118,7 @@ func FuzzPieces(f *testing.F) {
 // newPlayed makes a publication without a network: what the bytes of shape say, to two topics of two partitions each.
 func newPlayed(shape []byte, most int) *publication {
 	s := newSink(&cluster{}, partitioners["murmur2"], nil, -1, nil)
-	p := &publication{sink: s, batch: make([]sinks.Message, len(shape)), results: make([]sinks.Result, len(shape)), targets: map[string]*target{}}
+	p := &publication{sink: s, batch: make([]sinks.Message, len(shape)), results: make([]sinks.Result, len(shape)), landed: make([]bool, len(shape)), targets: map[string]*target{}}
 	p.all(sinks.Result{Outcome: undecided})
 	for _, name := range []string{"a", "b"} {
 		l := &layout{ids: []int{0, 1}, leaders: map[int]int32{0: 1, 1: 1}}

@@ -160,7 +160,7 @@ func TestNoLeaderThenAnother(t *testing.T) {
 	batch := twoKeys(topic, 3)
 	accepted(t, publish(t, s, batch[:1]))
 	h.answerWith(kafkago.NotLeaderForPartition, kafkago.NotLeaderForPartition)
-	wantAll(t, publish(t, s, batch[1:2]), sinks.Unavailable, sinks.ScopeAddress)
+	wantAll(t, publish(t, s, batch[1:2]), sinks.Unknown, sinks.ScopeAddress)
 	accepted(t, publish(t, s, batch[2:]))
 	accepted(t, publish(t, s, batch[1:2]))
 	wantLog(t, broker, topic, 0, 1, 2)

@@ -28,6 +28,7 @@ type publication struct {
 	ctx     context.Context
 	batch   []sinks.Message
 	results []sinks.Result
+	landed  []bool // by message: a leader has appended it, and had no good word for it
 	targets map[string]*target
 	order   []*queue // all of them, by topic
 	key     []byte   // scratch
@@ -68,6 +69,17 @@ func (p *publication) run() {
 		p.enqueue(round)
 		p.carry()
 		p.closeRound(round)
+	}
+	p.doubt()
+}
+
+// doubt turns the results of messages that a leader has appended, and that nobody took in the end, into unknown ones: its
+// replicas, or its log when it comes back, may have them.
+func (p *publication) doubt() {
+	for i, landed := range p.landed {
+		if landed && p.results[i].Outcome == sinks.Unavailable {
+			p.results[i].Outcome, p.results[i].Err = sinks.Unknown, fmt.Errorf("a leader has appended it without a good word; then: %w", p.results[i].Err)
+		}
 	}
 }
 

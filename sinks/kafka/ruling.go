@@ -13,7 +13,7 @@ import (
 type ruling struct {
 	outcome sinks.Outcome
 	scope   sinks.Scope
-	moved   bool   // nothing was appended and another broker may take it: ask who leads, send once more
+	moved   bool   // another broker may take it: ask who leads, send once more
 	narrow  bool   // the batch was refused as a whole, maybe because of some of it: find out which
 	stamp   fate   // what it means for the batch's stamp, where the rest doesn't say
 	hint    string // what an operator can do
@@ -34,7 +34,8 @@ var rulings = map[kafkago.Error]ruling{
 	kafkago.RequestTimedOut:              unknown,
 	kafkago.NotEnoughReplicasAfterAppend: unknown,
 
-	// Not appended: this broker doesn't lead the partition, or not yet.
+	// Not appended, unless the answer has offsets (answer.landed): this broker doesn't lead the partition, or not yet, or
+	// no more.
 	kafkago.UnknownTopicOrPartition: moved,
 	kafkago.LeaderNotAvailable:      moved,
 	kafkago.NotLeaderForPartition:   moved,

@@ -226,6 +226,11 @@ func (p *publication) rule(q *queue, a answer, ok bool) {
 		p.decide(q, sinks.Result{Outcome: sinks.Accepted})
 		return
 	}
+	if a.landed {
+		for _, i := range q.pieces[0] {
+			p.landed[i] = true
+		}
+	}
 	r, err := ruleOnBatch(a, q.sequence != nil)
 	p.conclude(q, r.fate())
 	err = fmt.Errorf("%s: %w", q, err)
