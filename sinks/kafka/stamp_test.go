@@ -61,8 +61,12 @@ func answered(t *testing.T, reply []byte, version int16, topic string) (kafkago.
 	if !ok {
 		t.Fatalf("no word on partition 0 of %s", topic)
 	}
+	code := kafkago.Error(a.code)
+	if appended := code == 0 || code == kafkago.DuplicateSequenceNumber; a.landed && !appended {
+		t.Errorf("a batch that was refused with %d has offsets", a.code)
+	}
 	offset := int64(binary.BigEndian.Uint64(reply[8+4+2+len(topic)+4+4+2:]))
-	return kafkago.Error(a.code), offset
+	return code, offset
 }
 
 // TestWhatBrokersDoWithStamps holds the facts that sequence.go rests on, on the real broker and on the fake.
