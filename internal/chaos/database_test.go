@@ -47,7 +47,7 @@ func (w *world) lookUp() {
 	w.t.Helper()
 	for i, tx := range w.transactions {
 		if tx.Fate == history.Unknown {
-			w.transactions[i].Found = testdb.Column[int64](w.t, w.db, `SELECT id FROM jobs WHERE id = ANY ($1)`, tx.IDs)
+			w.transactions[i].Found = testdb.Column[int64](w.t, w.db, `SELECT id FROM jobs WHERE id = ANY ($1) AND kind = $2`, tx.IDs, tx.Kind)
 		}
 	}
 }

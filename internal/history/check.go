@@ -1,6 +1,7 @@
 package history
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,6 +59,7 @@ func (j *judge) sort() {
 	for _, tx := range j.Transactions {
 		j.note(tx)
 	}
+	j.reissued()
 	for i := range j.Changes {
 		c := &j.Changes[i]
 		j.changes[c.Job] = append(j.changes[c.Job], c)
@@ -82,18 +84,24 @@ func (j *judge) note(tx Transaction) {
 			j.Unsure++
 			there = slices.Contains(tx.Found, id)
 		}
-		if there {
-			j.committed[id] = true
-			j.Committed++
-		} else {
+		if !there {
 			j.refused[id] = true
 			j.RolledBack++
+			continue
 		}
-	}
-	for _, id := range tx.IDs {
-		if row := j.rows[id]; j.committed[id] && (row == nil || row.Kind != tx.Kind) {
+		j.committed[id] = true
+		j.Committed++
+		if row := j.rows[id]; row == nil || row.Kind != tx.Kind {
 			j.add(Lost, id, "committed as %s, and not in the table as such", tx.Kind)
 		}
+	}
+}
+
+// reissued takes ids out of those that were rolled back which a database gave to others after it had crashed: that an id was
+// taken is only on disk with a commit that came later.
+func (j *judge) reissued() {
+	if slices.ContainsFunc(j.History.Faults, func(f Fault) bool { return f.Forgets }) {
+		maps.DeleteFunc(j.refused, func(id int64, _ bool) bool { return j.committed[id] })
 	}
 }
 

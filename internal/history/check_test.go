@@ -158,3 +158,18 @@ func TestBrokenHistories(t *testing.T) {
 		})
 	}
 }
+
+// A database that has crashed may give the ids of what was rolled back to others; one that hasn't may not.
+func TestIDsAreGivenAgain(t *testing.T) {
+	t.Parallel()
+	for _, crashed := range []bool{true, false} {
+		s := newStory()
+		s.Transactions = append(s.Transactions, history.Transaction{Fate: history.RolledBack, Kind: "all", IDs: []int64{1}})
+		if crashed {
+			s.Faults = append(s.Faults, history.Fault{Name: "crash", On: history.OnDatabase, From: at(0), To: at(1), Forgets: true})
+		}
+		if r := history.Check(s.History); (len(r.Findings) == 0) != crashed || !crashed && r.Count(history.Invented) == 0 {
+			t.Errorf("crashed %v: findings %v", crashed, r.Findings)
+		}
+	}
+}
