@@ -29,13 +29,15 @@ func (f *fault) String() string {
 }
 
 // choose makes the next fault, or two at once that don't concern the same.
-func (w *world) choose(rnd *rand.Rand) []*fault {
-	one := w.any(rnd)
+func (w *world) choose(rnd *rand.Rand) []*fault { return oneOrTwo(rnd, w.any) }
+
+func oneOrTwo(rnd *rand.Rand, any func(*rand.Rand) *fault) []*fault {
+	one := any(rnd)
 	if rnd.IntN(3) > 0 {
 		return []*fault{one}
 	}
 	for {
-		other := w.any(rnd)
+		other := any(rnd)
 		if other.on != one.on {
 			return []*fault{one, other}
 		}

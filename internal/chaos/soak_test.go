@@ -38,7 +38,7 @@ func TestSoak(t *testing.T) {
 	s.warmed = len(s.transactions)
 	stop := s.trade()
 	faults, began := rand.New(rand.NewPCG(n, 5)), time.Now()
-	s.strike([]*fault{s.late()})
+	s.strike([]*fault{s.answerLate()})
 	for time.Since(began) < span {
 		s.strike(s.choose(faults))
 	}
@@ -168,24 +168,14 @@ func (s *soak) trade() (stop func()) {
 	return func() { end(); cancel(); all.Wait() }
 }
 
-// late has all brokers answer late, so that a transaction that waits for one would be seen in the shortest run.
-func (s *soak) late() *fault {
+// answerLate has all brokers answer late, so that a transaction that waits for one would be seen in the shortest run.
+func (s *soak) answerLate() *fault {
 	return &fault{name: "brokers answer late", on: "brokers", lasts: 5 * time.Second,
 		begin: func() { s.answers(2 * time.Second) }, end: func() { s.answers(0) }}
 }
 
-// choose makes the next fault, or two at once that don't concern the same. The survivors are stopped at times, not ended.
-func (s *soak) choose(rnd *rand.Rand) []*fault {
-	one := s.any(rnd)
-	if rnd.IntN(3) > 0 {
-		return []*fault{one}
-	}
-	for {
-		if other := s.any(rnd); other.on != one.on {
-			return []*fault{one, other}
-		}
-	}
-}
+// choose makes the next fault, or two. The survivors are stopped at times, not ended.
+func (s *soak) choose(rnd *rand.Rand) []*fault { return oneOrTwo(rnd, s.any) }
 
 func (s *soak) any(rnd *rand.Rand) *fault {
 	switch rnd.IntN(10) {
