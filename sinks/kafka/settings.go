@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/segmentio/kafka-go/compress"
-
 	"github.com/jobrelay/relay/sinks"
 )
 
@@ -126,16 +124,6 @@ func firstIllegal(name string) string {
 	return ""
 }
 
-// codec is nil for none.
-func (s *settings) codec() compress.Codec {
-	for _, c := range compress.Codecs[1:] {
-		if c.Name() == s.Compression {
-			return c
-		}
-	}
-	return nil
-}
-
 // Open makes the sink.
 func (s *settings) Open(name string, log *slog.Logger) (sinks.Sink, error) {
 	d, err := s.dialer()
@@ -150,5 +138,5 @@ func (s *settings) Open(name string, log *slog.Logger) (sinks.Sink, error) {
 	if s.Acks == "1" {
 		acks = 1
 	}
-	return newSink(newCluster(d, bootstrap, s.MaxInFlight), partitioners[s.Partitioner], s.codec(), acks, log.With("sink", name)), nil
+	return newSink(newCluster(d, bootstrap, s.MaxInFlight), partitioners[s.Partitioner], codecs[s.Compression], acks, log.With("sink", name)), nil
 }
