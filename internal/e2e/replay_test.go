@@ -45,13 +45,14 @@ func TestReplay(t *testing.T) {
 	stop := p.live.run()
 	var without, with, ratios []float64
 	for range turns {
-		without = append(without, p.live.p99(turn))
+		without = append(without, p.live.p99(p.live.during(turn)))
 		r := p.replay()
-		with = append(with, p.live.p99(turn))
-		ratios = append(ratios, with[len(with)-1]/without[len(without)-1])
+		beside := p.live.during(turn)
 		if code := r.terminate(generous); code != 1 {
 			t.Errorf("exit code of a replay that was stopped: got %d, want 1\n%s", code, r.tail())
 		}
+		with = append(with, p.live.p99(beside))
+		ratios = append(ratios, with[len(with)-1]/without[len(without)-1])
 	}
 	r := p.replay()
 	p.further("the replay is in the middle", jobs/20)
@@ -291,18 +292,23 @@ func (l *live) enqueue() {
 	l.begun = append(l.begun, name)
 }
 
-// p99 watches for a while and returns it in milliseconds.
-func (l *live) p99(during time.Duration) float64 {
-	l.t.Helper()
+// during returns the jobs that are committed in a while.
+func (l *live) during(while time.Duration) map[string]bool {
 	mark := func() int { l.mu.Lock(); defer l.mu.Unlock(); return len(l.begun) }
 	from := mark()
-	time.Sleep(during)
-	watched := map[string]bool{}
+	time.Sleep(while)
+	jobs := map[string]bool{}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	for _, id := range l.begun[from:] {
-		watched[id] = true
+		jobs[id] = true
 	}
-	l.mu.Unlock()
+	return jobs
+}
+
+// p99 waits for the jobs to arrive and returns it in milliseconds.
+func (l *live) p99(watched map[string]bool) float64 {
+	l.t.Helper()
 	var ms []float64
 	consume(l.t, l.broker, l.topic, 0, func(r *kgo.Record) bool {
 		id := ""
