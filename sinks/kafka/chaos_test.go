@@ -11,7 +11,6 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/sinks"
 )
 
@@ -89,10 +88,7 @@ func (b *backlog) done() bool {
 // nothing of a message arrives when the next one that was sent after it is there.
 func TestOrderSurvives(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
-	s := open(t, h.addr)
+	h, s, topic := withHolder(t)
 	const keys, each, workers, timeout = 12, 40, 4, 300 * time.Millisecond
 	work := newBacklog(topic, keys, each)
 	h.holdIf(func() bool {
@@ -120,7 +116,7 @@ func TestOrderSurvives(t *testing.T) {
 		t.Fatalf("%d messages are left", work.left)
 	}
 	h.letThrough(t, topic, 0)
-	wantOrder(t, readAll(t, broker, topic, keys*each), keys, each)
+	wantOrder(t, readAll(t, h.broker, topic, keys*each), keys, each)
 }
 
 // wantOrder compares the first and the last copies of each key's messages with their order.

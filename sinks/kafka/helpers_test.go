@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/jobrelay/relay/config"
+	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/sinks"
 	"github.com/jobrelay/relay/sinks/sinktest"
 )
@@ -136,6 +137,13 @@ func client(t testing.TB, brokers string, opts ...kgo.Opt) *kgo.Client {
 	}
 	t.Cleanup(cl.Close)
 	return cl
+}
+
+// realAndFake runs a test on the real broker and on the fake, which must behave alike.
+func realAndFake(t *testing.T, f func(t *testing.T, broker string)) {
+	t.Helper()
+	t.Run("real", func(t *testing.T) { t.Parallel(); f(t, services.Kafka(t)) })
+	t.Run("fake", func(t *testing.T) { t.Parallel(); f(t, fake(t, 1).ListenAddrs()[0]) })
 }
 
 // topicName makes a name of its own.

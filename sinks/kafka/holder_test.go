@@ -18,7 +18,7 @@ import (
 // holder is a proxy before a broker that keeps produce requests back and lets them through later, when whoever sent them
 // has long given up: as a network does that was cut for a while, or a broker that was too busy to read.
 type holder struct {
-	target, addr string
+	broker, target, addr string // the broker as others reach it, and for who goes through this: its listener, the proxy
 
 	mu       sync.Mutex
 	holding  func() bool     // asked for each produce request: keep this one?
@@ -34,6 +34,13 @@ type heldFrame struct {
 	since time.Time
 }
 
+// withHolder opens a sink that reaches the real broker through a holder, and makes a topic of one partition.
+func withHolder(t *testing.T) (h *holder, s *sink, topic string) {
+	t.Helper()
+	h = newHolder(t)
+	return h, open(t, h.addr), newTopic(t, h.broker, 1)
+}
+
 // newHolder puts one before the real broker.
 func newHolder(t *testing.T) *holder {
 	t.Helper()
@@ -42,7 +49,7 @@ func newHolder(t *testing.T) *holder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &holder{target: target, addr: addr, listener: l}
+	h := &holder{broker: services.Kafka(t), target: target, addr: addr, listener: l}
 	h.all.Go(func() {
 		for {
 			c, err := l.Accept()

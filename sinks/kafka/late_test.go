@@ -38,7 +38,6 @@ func wantLog(t *testing.T, broker, topic string, want ...int) {
 // again and more has been accepted since. Without a stamp it lands behind them, which shows that it does arrive.
 func TestLateAttempt(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
 	for _, c := range []struct {
 		name   string
 		before int // messages that the partition has already
@@ -55,9 +54,7 @@ func TestLateAttempt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			h := newHolder(t)
-			topic := newTopic(t, broker, 1)
-			s := open(t, h.addr)
+			h, s, topic := withHolder(t)
 			batch := ordered(topic, c.before+3)
 			for i := range batch {
 				batch[i].Ordered = c.order
@@ -74,7 +71,7 @@ func TestLateAttempt(t *testing.T) {
 			if codes := h.letThrough(t, topic, 0); len(codes) != 1 || codes[0] != c.code {
 				t.Errorf("the broker says %v of the late attempt, want %d", codes, int(c.code))
 			}
-			wantLog(t, broker, topic, c.log...)
+			wantLog(t, h.broker, topic, c.log...)
 		})
 	}
 }
@@ -83,29 +80,23 @@ func TestLateAttempt(t *testing.T) {
 // first copies are in order all the same.
 func TestLateAttemptOfAnotherProcess(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
+	h, first, topic := withHolder(t)
 	batch := ordered(topic, 3)
-	first := open(t, h.addr)
 	accepted(t, publish(t, first, batch[:1]))
 	h.hold(1)
 	wantAll(t, publishIn(t, first, batch[1:2], time.Second), sinks.Unknown, sinks.ScopeSink)
-	second := open(t, broker)
+	second := open(t, h.broker)
 	accepted(t, publish(t, second, batch[1:]))
 	if codes := h.letThrough(t, topic, 0); len(codes) != 1 || codes[0] != 0 {
 		t.Errorf("the broker says %v of the late attempt", codes)
 	}
-	wantLog(t, broker, topic, 0, 1, 2, 1)
+	wantLog(t, h.broker, topic, 0, 1, 2, 1)
 }
 
 // TestLateAttemptManyTimes: none of several attempts lands, also when other keys of the partition went on meanwhile.
 func TestLateAttemptManyTimes(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
-	s := open(t, h.addr)
+	h, s, topic := withHolder(t)
 	batch := ordered(topic, 6)
 	other := "other"
 	batch[0].Key, batch[5].Key = &other, &other
@@ -119,23 +110,20 @@ func TestLateAttemptManyTimes(t *testing.T) {
 	if codes := h.letThrough(t, topic, 0); slices.Contains(codes[:2], 0) {
 		t.Errorf("the broker says %v of the late attempts", codes)
 	}
-	wantLog(t, broker, topic, 0, 5, 1, 2, 3, 4)
+	wantLog(t, h.broker, topic, 0, 5, 1, 2, 3, 4)
 }
 
 // TestLeaderStepsDown after it has appended a batch, while it waits for its replicas, which have the batch as well: it says
 // that it isn't the leader. Sent to the next leader, the batch is known again.
 func TestLeaderStepsDown(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
 	for name, c := range map[string]struct {
 		order bool
 		log   []int
 	}{"ordered": {true, []int{0, 1, 2, 3}}, "order doesn't count": {false, []int{0, 1, 2, 1, 2, 3}}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHolder(t)
-			topic := newTopic(t, broker, 1)
-			s := open(t, h.addr)
+			h, s, topic := withHolder(t)
 			batch := ordered(topic, 4)
 			for i := range batch {
 				batch[i].Ordered = c.order
@@ -144,7 +132,7 @@ func TestLeaderStepsDown(t *testing.T) {
 			h.answerWith(kafkago.NotLeaderForPartition)
 			accepted(t, publish(t, s, batch[1:3]))
 			accepted(t, publish(t, s, batch[3:]))
-			wantLog(t, broker, topic, c.log...)
+			wantLog(t, h.broker, topic, c.log...)
 		})
 	}
 }
@@ -153,27 +141,21 @@ func TestLeaderStepsDown(t *testing.T) {
 // the batch of another key that comes next.
 func TestNoLeaderThenAnother(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
-	s := open(t, h.addr)
+	h, s, topic := withHolder(t)
 	batch := twoKeys(topic, 3)
 	accepted(t, publish(t, s, batch[:1]))
 	h.answerWith(kafkago.NotLeaderForPartition, kafkago.NotLeaderForPartition)
 	wantAll(t, publish(t, s, batch[1:2]), sinks.Unknown, sinks.ScopeAddress)
 	accepted(t, publish(t, s, batch[2:]))
 	accepted(t, publish(t, s, batch[1:2]))
-	wantLog(t, broker, topic, 0, 1, 2)
+	wantLog(t, h.broker, topic, 0, 1, 2)
 }
 
 // TestSeveralInDoubt: keys whose attempts without a word were made with several sequences come together. All of the
 // attempts that arrive late are refused.
 func TestSeveralInDoubt(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
-	s := open(t, h.addr)
+	h, s, topic := withHolder(t)
 	batch := ordered(topic, 9)
 	for i := range batch {
 		key := []string{"a", "b", "c"}[i%3]
@@ -189,7 +171,7 @@ func TestSeveralInDoubt(t *testing.T) {
 		t.Errorf("the broker says %v of the late attempts", codes)
 	}
 	var keys [3][]int
-	for _, id := range ids(read(t, broker, topic, 9)) {
+	for _, id := range ids(read(t, h.broker, topic, 9)) {
 		n := number(id)
 		keys[n%3] = append(keys[n%3], n)
 	}
@@ -217,60 +199,47 @@ func TestOrderedSettings(t *testing.T) {
 // TestTopicIsMadeAnew: a partition that has lost what it knew of the producer takes messages again, at once or soon.
 func TestTopicIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	for name, addr := range map[string]func(*testing.T) string{
-		"real": func(t *testing.T) string { return services.Kafka(t) },
-		"fake": func(t *testing.T) string { return fake(t, 1).ListenAddrs()[0] },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			broker := addr(t)
-			topic := newTopic(t, broker, 1)
-			s := open(t, broker)
-			batch := ordered(topic, 5)
-			accepted(t, publish(t, s, batch[:3]))
-			adm := kadm.NewClient(client(t, broker))
-			if _, err := adm.DeleteTopic(t.Context(), topic); err != nil {
-				t.Fatal(err)
-			}
-			until(t, "the topic is made anew", func() bool {
-				_, err := adm.CreateTopic(t.Context(), 1, 1, nil, topic)
-				return err == nil
-			})
-			until(t, "it takes messages", func() bool { return publish(t, s, batch[3:4])[0].Outcome == sinks.Accepted })
-			accepted(t, publish(t, s, batch[4:]))
-			wantLog(t, broker, topic, 3, 4)
+	realAndFake(t, func(t *testing.T, broker string) {
+		topic := newTopic(t, broker, 1)
+		s := open(t, broker)
+		batch := ordered(topic, 5)
+		accepted(t, publish(t, s, batch[:3]))
+		adm := kadm.NewClient(client(t, broker))
+		if _, err := adm.DeleteTopic(t.Context(), topic); err != nil {
+			t.Fatal(err)
+		}
+		until(t, "the topic is made anew", func() bool {
+			_, err := adm.CreateTopic(t.Context(), 1, 1, nil, topic)
+			return err == nil
 		})
-	}
+		until(t, "it takes messages", func() bool { return publish(t, s, batch[3:4])[0].Outcome == sinks.Accepted })
+		accepted(t, publish(t, s, batch[4:]))
+		wantLog(t, broker, topic, 3, 4)
+	})
 }
 
 // TestDuplicateIsAccepted: the broker says that it has this very batch.
 func TestDuplicateIsAccepted(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
-	s := open(t, h.addr)
+	h, s, topic := withHolder(t)
 	batch := ordered(topic, 3)
 	h.answerWith(kafkago.DuplicateSequenceNumber)
 	accepted(t, publish(t, s, batch[:2]))
 	accepted(t, publish(t, s, batch[2:]))
-	wantLog(t, broker, topic, 0, 1, 2)
+	wantLog(t, h.broker, topic, 0, 1, 2)
 }
 
 // TestLostAnswerThenAnother: what was appended without a word must not be taken for the message that comes next, when
 // the first one is given up.
 func TestLostAnswerThenAnother(t *testing.T) {
 	t.Parallel()
-	broker := services.Kafka(t)
-	h := newHolder(t)
-	topic := newTopic(t, broker, 1)
-	s := open(t, h.addr)
+	h, s, topic := withHolder(t)
 	batch := ordered(topic, 3)
 	accepted(t, publish(t, s, batch[:1]))
 	h.answerWith(kafkago.RequestTimedOut)
 	wantAll(t, publish(t, s, batch[1:2]), sinks.Unknown, sinks.ScopeAddress)
 	accepted(t, publish(t, s, batch[2:]))
-	wantLog(t, broker, topic, 0, 1, 2)
+	wantLog(t, h.broker, topic, 0, 1, 2)
 }
 
 // TestLostAnswer: the broker has the message and its word gets lost. Tried again, alone as a relay does, it is known again.

@@ -8,7 +8,6 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/sinks"
 )
 
@@ -72,62 +71,55 @@ func answered(t *testing.T, reply []byte, version int16, topic string) (kafkago.
 // TestWhatBrokersDoWithStamps holds the facts that sequence.go rests on, on the real broker and on the fake.
 func TestWhatBrokersDoWithStamps(t *testing.T) {
 	t.Parallel()
-	for name, addr := range map[string]func(*testing.T) string{
-		"real": func(t *testing.T) string { return services.Kafka(t) },
-		"fake": func(t *testing.T) string { return fake(t, 1).ListenAddrs()[0] },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			broker := addr(t)
-			topic := newTopic(t, broker, 1)
-			s := open(t, broker)
-			one, err := s.cluster.newProducer(t.Context())
-			if err != nil {
-				t.Fatal(err)
+	realAndFake(t, func(t *testing.T, broker string) {
+		topic := newTopic(t, broker, 1)
+		s := open(t, broker)
+		one, err := s.cluster.newProducer(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := s.cluster.newProducer(t.Context())
+		if err != nil || other.producer == one.producer || one.epoch != 0 {
+			t.Fatalf("producers %+v and %+v (%v)", one, other, err)
+		}
+		at := func(by stamp, epoch int16, first int32) stamp { return stamp{by.producer, epoch, first} }
+		for _, step := range []struct {
+			what   string
+			by     stamp
+			n      int
+			code   kafkago.Error
+			offset int64
+		}{
+			{"a new producer begins at 0", at(one, 0, 0), 2, 0, 0},
+			{"the very same batch again is known again", at(one, 0, 0), 2, 0, 0},
+			{"a part of it isn't", at(one, 0, 0), 1, kafkago.OutOfOrderSequenceNumber, 0},
+			{"a gap is refused", at(one, 0, 3), 1, kafkago.OutOfOrderSequenceNumber, 0},
+			{"numbers go on, whatever the size was refused with", at(one, 0, 2), 1, 0, 2},
+			{"another producer in the same partition", at(other, 0, 0), 1, 0, 3},
+			{"which changes nothing for the first", at(one, 0, 3), 1, 0, 4},
+			{"a later epoch must begin at 0", at(one, 1, 4), 1, kafkago.OutOfOrderSequenceNumber, 0},
+			{"a later epoch needs nobody's leave", at(one, 1, 0), 1, 0, 5},
+			{"what comes late is refused: the next number of the epoch before", at(one, 0, 4), 1, kafkago.InvalidProducerEpoch, 0},
+			{"and a batch of the epoch before that was appended", at(one, 0, 3), 1, kafkago.InvalidProducerEpoch, 0},
+			{"an epoch may be left out", at(one, 7, 0), 3, 0, 6},
+			{"without a stamp", unstamped, 1, 0, 9},
+			{"numbers go on behind it", at(one, 7, 3), 1, 0, 10},
+		} {
+			code, offset := stamped(t, s, messages(topic, step.n), step.by)
+			if code != step.code || code == 0 && offset != step.offset {
+				t.Errorf("%s: got %d (%v) at %d, want %d at %d", step.what, int(code), code, offset, int(step.code), step.offset)
 			}
-			other, err := s.cluster.newProducer(t.Context())
-			if err != nil || other.producer == one.producer || one.epoch != 0 {
-				t.Fatalf("producers %+v and %+v (%v)", one, other, err)
-			}
-			at := func(by stamp, epoch int16, first int32) stamp { return stamp{by.producer, epoch, first} }
-			for _, step := range []struct {
-				what   string
-				by     stamp
-				n      int
-				code   kafkago.Error
-				offset int64
-			}{
-				{"a new producer begins at 0", at(one, 0, 0), 2, 0, 0},
-				{"the very same batch again is known again", at(one, 0, 0), 2, 0, 0},
-				{"a part of it isn't", at(one, 0, 0), 1, kafkago.OutOfOrderSequenceNumber, 0},
-				{"a gap is refused", at(one, 0, 3), 1, kafkago.OutOfOrderSequenceNumber, 0},
-				{"numbers go on, whatever the size was refused with", at(one, 0, 2), 1, 0, 2},
-				{"another producer in the same partition", at(other, 0, 0), 1, 0, 3},
-				{"which changes nothing for the first", at(one, 0, 3), 1, 0, 4},
-				{"a later epoch must begin at 0", at(one, 1, 4), 1, kafkago.OutOfOrderSequenceNumber, 0},
-				{"a later epoch needs nobody's leave", at(one, 1, 0), 1, 0, 5},
-				{"what comes late is refused: the next number of the epoch before", at(one, 0, 4), 1, kafkago.InvalidProducerEpoch, 0},
-				{"and a batch of the epoch before that was appended", at(one, 0, 3), 1, kafkago.InvalidProducerEpoch, 0},
-				{"an epoch may be left out", at(one, 7, 0), 3, 0, 6},
-				{"without a stamp", unstamped, 1, 0, 9},
-				{"numbers go on behind it", at(one, 7, 3), 1, 0, 10},
-			} {
-				code, offset := stamped(t, s, messages(topic, step.n), step.by)
-				if code != step.code || code == 0 && offset != step.offset {
-					t.Errorf("%s: got %d (%v) at %d, want %d at %d", step.what, int(code), code, offset, int(step.code), step.offset)
-				}
-			}
-			read(t, broker, topic, 11)
+		}
+		read(t, broker, topic, 11)
 
-			empty := newTopic(t, broker, 1)
-			code, _ := stamped(t, s, messages(empty, 1), at(one, 3, 5))
-			t.Log("first number above 0 in a new partition:", int(code))
-			if code != 0 && code != kafkago.OutOfOrderSequenceNumber {
-				t.Errorf("a first number above 0 in a new partition: %d", int(code))
-			}
-			if code, _ := stamped(t, s, messages(empty, 1), at(one, 9, 0)); code != 0 {
-				t.Errorf("any epoch from 0 in a partition that doesn't know the producer: %d", int(code))
-			}
-		})
-	}
+		empty := newTopic(t, broker, 1)
+		code, _ := stamped(t, s, messages(empty, 1), at(one, 3, 5))
+		t.Log("first number above 0 in a new partition:", int(code))
+		if code != 0 && code != kafkago.OutOfOrderSequenceNumber {
+			t.Errorf("a first number above 0 in a new partition: %d", int(code))
+		}
+		if code, _ := stamped(t, s, messages(empty, 1), at(one, 9, 0)); code != 0 {
+			t.Errorf("any epoch from 0 in a partition that doesn't know the producer: %d", int(code))
+		}
+	})
 }
