@@ -17,12 +17,12 @@ func TestInTime(t *testing.T) {
 		cancel      bool
 		want        error
 	}{
-		"at once":                {limit: 4 * time.Second},
-		"a quarter is left":      {limit: 4 * time.Second, wait: 3 * time.Second},
-		"less than a quarter is": {limit: 4 * time.Second, wait: 3*time.Second + 1, want: sinks.ErrLate},
-		"over":                   {limit: 4 * time.Second, wait: 4 * time.Second, want: context.DeadlineExceeded},
-		"called off":             {limit: 4 * time.Second, cancel: true, want: gone},
-		"without a deadline":     {wait: time.Hour},
+		"at once":            {limit: 4 * time.Second},
+		"half is left":       {limit: 4 * time.Second, wait: 2 * time.Second},
+		"less than half is":  {limit: 4 * time.Second, wait: 2*time.Second + 1, want: sinks.ErrLate},
+		"over":               {limit: 4 * time.Second, wait: 4 * time.Second, want: context.DeadlineExceeded},
+		"called off":         {limit: 4 * time.Second, cancel: true, want: gone},
+		"without a deadline": {wait: time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
