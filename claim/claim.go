@@ -45,21 +45,43 @@ func (q *Queue) Claim(ctx context.Context, gate func(Pair) Gate) ([]Lease, error
 
 // claimPairs walks the pending index.
 func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, error) {
-	for {
+	for start := time.Now(); ; {
 		p := q.plan(gates)
 		if len(p.branches) == 0 {
 			return nil, nil
 		}
-		taken, err := q.s.take(ctx, p)
+		leases, refused, err := q.siftPairs(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		q.learn(p, taken)
 		// Empty although pairs were left out: they were behind one that had plenty and has no more.
-		if len(taken.leases) > 0 || !p.partial {
-			return taken.leases, nil
+		if len(leases) > 0 || !p.partial && refused == 0 || time.Since(start) > searchMost {
+			return leases, nil
 		}
 	}
+}
+
+// siftPairs runs the claim, and goes round rows that are refused.
+func (q *Queue) siftPairs(ctx context.Context, p plan) (leases []Lease, refused int, err error) {
+	take := func(part []branch, only []int64, r room) ([]Lease, error) {
+		some := plan{branches: part, rows: r.rows}
+		t, err := q.s.claim(ctx, q.s.sql.claim, some.args(), q.among(only, r.bytes), nil)
+		if err == nil && only == nil {
+			q.learn(some, t)
+		}
+		return t.leases, err
+	}
+	return sift(q, p.branches, func(b branch) string { return b.Kind }, take, func(b branch) ([]int64, error) { return q.next(ctx, b) })
+}
+
+// next lists what a claim of a branch would take.
+func (q *Queue) next(ctx context.Context, b branch) (ids []int64, err error) {
+	args := []any{b.Kind, b.Priority, b.floor.timestamp(), b.floor.id, int32(b.most), b.lacking, b.keyless, q.refused.ids()}
+	err = q.s.read(ctx, q.s.sql.claimNext, args, func(rows pgx.Rows) (err error) {
+		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		return err
+	})
+	return ids, err
 }
 
 // ask calls gate for each pair, without holding the lock: gate belongs to the caller.
@@ -69,7 +91,9 @@ func (q *Queue) ask(gate func(Pair) Gate) map[Pair]Gate {
 	q.mu.Unlock()
 	gates := make(map[Pair]Gate, len(pairs))
 	for _, p := range pairs {
-		gates[p.Pair] = gate(p.Pair)
+		if !q.refused.rests(p.Kind) {
+			gates[p.Pair] = gate(p.Pair)
+		}
 	}
 	return gates
 }
@@ -81,21 +105,32 @@ type taken struct {
 	locked int   // rows that were locked: more than leases when the bytes cut the batch
 }
 
-// take runs the claim.
-func (s *Store) take(ctx context.Context, p plan) (taken, error) {
-	return s.claim(ctx, s.sql.claim, p.args(), nil)
+// among bounds a claim.
+type among struct {
+	bytes int64
+	ids   []int64 // nil: any job
+	only  bool    // these ids, else all but these
 }
 
-// claim runs one of the two claims, whose last parameters are the bytes, the lease and the token. It isn't sent again
-// when the connection breaks: nobody knows whether it took anything. looked is called for the rows that aren't jobs.
-func (s *Store) claim(ctx context.Context, sql string, args []any, looked func(pgx.Rows) error) (taken, error) {
+// among is any job but those that are refused, or only these.
+func (q *Queue) among(only []int64, bytes int64) among {
+	if only != nil {
+		return among{bytes, only, true}
+	}
+	return among{bytes, q.refused.ids(), false}
+}
+
+// claim runs one of the two claims. It isn't sent again when the connection breaks: nobody knows whether it took
+// anything. looked is called for the rows that aren't jobs; it comes with the parameters that follow those of every claim.
+func (s *Store) claim(ctx context.Context, sql string, args []any, a among, looked func(pgx.Rows) error, further ...any) (taken, error) {
 	token, err := newToken()
 	if err != nil {
 		return taken{}, err
 	}
 	var t taken
 	until := time.Now().Add(s.opt.Lease)
-	args = append(args, s.opt.BatchBytes, s.opt.Lease.Microseconds(), token)
+	args = append(args, a.bytes, s.opt.Lease.Microseconds(), token, a.ids, a.only)
+	args = append(args, further...)
 	err = s.transaction(ctx, func(b *pgx.Batch) {
 		b.Queue(s.sql.claimSettings, s.timeout()).QueryRow(func(row pgx.Row) error {
 			var at time.Time

@@ -14,7 +14,8 @@
 --
 -- $1–$7 a pair each: kind, priority, floor (run_at, id), most rows, open destinations as an array literal or '', only
 -- jobs without a key
--- $8 most rows in all   $9 most bytes   $10 lease in microseconds   $11 token
+-- $8 most rows in all   $9 most bytes   $10 lease in microseconds   $11 token   $12 NULL: any job; else ids: only these
+-- when $13, else all but these. With NULL the condition is gone before planning.
 WITH next AS MATERIALIZED (
     SELECT p.ord, d.id, d.run_at, m.stored,
            CASE WHEN m.stored <= 2000 THEN coalesce(octet_length(d.payload::text), 0) + coalesce(octet_length(d.body), 0)
@@ -37,6 +38,7 @@ WITH next AS MATERIALIZED (
           AND (s.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
           AND NOT (p.keyless AND j.key IS NOT NULL)
           AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+          AND ($12::bigint[] IS NULL OR (j.id = ANY ($12::bigint[])) = $13::boolean)
         ORDER BY j.run_at, j.id
         LIMIT p.most
         FOR UPDATE OF j SKIP LOCKED

@@ -19,6 +19,8 @@
 -- open destinations as an array literal or ''
 -- $9–$11 a known key each, and each once: place of its kind in $1, key, nothing of it is unfinished below this id
 -- $12 ids without a key   $13 most rows in all   $14 most bytes   $15 lease in microseconds   $16 token
+-- $17 NULL: any job; else ids: only these when $18, else all but these, which hold their keys
+-- $19 takes nothing, and lists what it would take, in order
 WITH asked AS MATERIALIZED (
     SELECT p.*, s.share
     FROM unnest($1::text[], $2::text[], $3::boolean[], $4::integer[], $5::integer[], $6::integer[], $7::integer[],
@@ -41,6 +43,7 @@ WITH asked AS MATERIALIZED (
                        j.status = 'ready' AND j.run_at <= statement_timestamp()
                          AND (p.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
                          AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+                         AND ($17::bigint[] IS NULL OR (j.id = ANY ($17::bigint[])) = $18::boolean)
                          AND NOT (p.closes AND EXISTS (
                                SELECT FROM :relay_closed_keys AS c JOIN :jobs AS d ON d.id = c.job
                                WHERE c.kind = j.kind AND c.key = j.key AND d.status = 'dead')) AS open
@@ -65,6 +68,7 @@ WITH asked AS MATERIALIZED (
                j.status = 'ready' AND j.run_at <= statement_timestamp()
                  AND (p.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
                  AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+                 AND ($17::bigint[] IS NULL OR (j.id = ANY ($17::bigint[])) = $18::boolean)
                  AND NOT (p.closes AND EXISTS (
                        SELECT FROM :relay_closed_keys AS c JOIN :jobs AS d ON d.id = c.job
                        WHERE c.kind = j.kind AND c.key = j.key AND d.status = 'dead')) AS open
@@ -99,8 +103,9 @@ WITH asked AS MATERIALIZED (
     WHERE w.open
 ), held AS MATERIALIZED (
     SELECT l.ord, l.key, l.place, l.id, m.stored,
-           CASE WHEN m.stored <= 2000 THEN coalesce(octet_length(l.payload::text), 0) + coalesce(octet_length(l.body), 0)
-                                           + coalesce(octet_length(l.headers::text), 0) END AS bytes
+           CASE WHEN m.stored <= 2000 AND NOT $19::boolean
+                THEN coalesce(octet_length(l.payload::text), 0) + coalesce(octet_length(l.body), 0)
+                     + coalesce(octet_length(l.headers::text), 0) END AS bytes
     FROM (
         SELECT r.ord, r.key, r.place, d.*
         FROM run AS r
@@ -114,6 +119,7 @@ WITH asked AS MATERIALIZED (
               AND j.status <> ALL ('{running,done,dead}')
               AND j.run_at <= statement_timestamp()
               AND (r.lacking = '' OR NOT coalesce(j.delivered, '{}') @> r.lacking::text[])
+              AND ($17::bigint[] IS NULL OR (j.id = ANY ($17::bigint[])) = $18::boolean)
             FOR UPDATE OF j SKIP LOCKED
         ) AS d
         UNION ALL
@@ -130,6 +136,7 @@ WITH asked AS MATERIALIZED (
               AND j.run_at <= statement_timestamp()
               AND (p.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
               AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+              AND ($17::bigint[] IS NULL OR (j.id = ANY ($17::bigint[])) = $18::boolean)
             FOR UPDATE OF j SKIP LOCKED
         ) AS d
     ) AS l
@@ -160,9 +167,10 @@ WITH asked AS MATERIALIZED (
         attempts = least(j.attempts, 2147483646) + 1,
         leased_until = statement_timestamp() + $15::bigint * interval '1 microsecond',
         lease_token = $16::bigint
-    WHERE j.id = ANY (CASE WHEN (SELECT sum(bytes) FROM whole HAVING count(bytes) = count(*)) <= $14::bigint
-                           THEN ARRAY (SELECT id FROM whole)
-                           ELSE ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $14::bigint) END)
+    WHERE NOT $19::boolean
+      AND j.id = ANY (CASE WHEN (SELECT sum(bytes) FROM whole HAVING count(bytes) = count(*)) <= $14::bigint
+                             THEN ARRAY (SELECT id FROM whole)
+                             ELSE ARRAY (SELECT id FROM sized WHERE n = 1 OR total <= $14::bigint) END)
     RETURNING j.id, j.kind, j.key, j.priority, j.payload::text, j.body, j.headers::text, j.attempts, j.max_attempts,
               j.alone, j.delivered, j.replay_of, j.run_at, j.created_at
 )
@@ -172,3 +180,7 @@ UNION ALL
 SELECT NULL, NULL, l.key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, (SELECT count(*) FROM whole),
        l.ord::integer, l.n, l.opened::integer
 FROM looked AS l
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.id, NULL, NULL, NULL
+FROM whole AS w
+WHERE $19::boolean

@@ -1,8 +1,10 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -13,46 +15,107 @@ import (
 const (
 	cleanRows     = 1000
 	cleanRowsMost = 64_000
-	// cleanBudget bounds one call, so that a backlog doesn't keep its connection for long.
-	cleanBudget = 5 * time.Second
-	// cleanAnew is how often cleaning starts from the beginning: what was locked, or committed late, is behind it.
-	cleanAnew = 10 * time.Minute
 )
 
-// cleaner remembers up to where each kind was cleaned: jobs that stay aren't looked at each time.
+// cleanUsual is for every day: a backlog doesn't keep its connection for long.
+var cleanUsual = cleanTimes{budget: 5 * time.Second, again: 10 * time.Minute}
+
+type cleanTimes struct {
+	budget time.Duration // bounds one call
+	again  time.Duration // how soon at the earliest a walk is made once more
+}
+
+// againFraction bounds how much of the time is spent on walking once more where all is known to stay.
+const againFraction = 20
+
+// cleaner remembers how far each walk has come: jobs that stay may be millions, and are looked at once.
 type cleaner struct {
-	since time.Time
 	ages  ages
-	from  map[string]pgtype.Timestamptz
+	walks map[walkName]*cleanWalk
+	first walkName  // where the next call begins
+	keys  ClosedKey // up to where closed keys were looked at
+}
+
+// walkName is a walk over the finished jobs of a kind that removes those of one status. Done and dead ones have ages of
+// their own, so one walk for both would meet the younger again and again until the elder's age.
+type walkName struct{ kind, status string }
+
+func (w walkName) compare(o walkName) int {
+	return cmp.Or(cmp.Compare(w.kind, o.kind), cmp.Compare(w.status, o.status))
+}
+
+// cleanWalk has come up to front. What was locked then, or came late, is behind it: when it has time left it walks there
+// once more.
+type cleanWalk struct {
+	front, again point
+	spent        time.Duration // on again
+	rest         time.Time     // no again before this
 }
 
 // Clean removes finished jobs of the served kinds that carry a token: done ones older than done, dead ones older than
 // dead (0: keep for ever), in batches of 1,000, each a short transaction. A negative done keeps those as well; 0 removes
-// them all. It returns how many went. One call works for a few seconds at most; what is left is the next one's.
+// them all. It returns how many went. One call works for a few seconds at most, divided among the kinds; what is left is
+// the next one's. It also forgets closed keys, of any kind, whose job is gone.
 func (q *Queue) Clean(ctx context.Context, done, dead time.Duration) (int64, error) {
+	removed, err := q.clean(ctx, ages{done, dead}, cleanUsual)
+	if err != nil {
+		err = fmt.Errorf("clean: %w", err)
+	}
+	return removed, err
+}
+
+func (q *Queue) clean(ctx context.Context, a ages, t cleanTimes) (total int64, err error) {
 	q.cleaning.Lock()
 	defer q.cleaning.Unlock()
-	if done < 0 && dead <= 0 {
-		return 0, nil
+	if err := q.forgetKeys(ctx); err != nil {
+		return 0, err
 	}
-	a := ages{done, dead}
-	if q.cleaner.ages != a || time.Since(q.cleaner.since) > cleanAnew {
-		q.cleaner = cleaner{since: time.Now(), ages: a, from: map[string]pgtype.Timestamptz{}}
-	}
-	kinds, err := q.finishedKinds(ctx)
+	walks, err := q.cleanWalks(ctx, a)
 	if err != nil {
-		return 0, fmt.Errorf("clean: %w", err)
+		return 0, err
 	}
-	var total int64
-	until := time.Now().Add(cleanBudget)
-	for _, kind := range kinds {
-		n, err := q.cleanKind(ctx, kind, a, until)
+	until := time.Now().Add(t.budget)
+	for i, w := range walks {
+		left := time.Until(until)
+		if i > 0 && left <= 0 {
+			q.cleaner.first = w
+			break
+		}
+		n, err := q.cleanKind(ctx, w, t.again, time.Now().Add(left/time.Duration(len(walks)-i)))
 		total += n
 		if err != nil {
-			return total, fmt.Errorf("clean: %w", err)
+			return total, err
 		}
 	}
 	return total, nil
+}
+
+// cleanWalks lists the walks, another one first each time.
+func (q *Queue) cleanWalks(ctx context.Context, a ages) (walks []walkName, err error) {
+	c := &q.cleaner
+	if c.walks == nil || c.ages != a {
+		c.ages, c.walks = a, map[walkName]*cleanWalk{}
+	}
+	if a.done < 0 && a.dead <= 0 {
+		return nil, nil
+	}
+	kinds, err := q.finishedKinds(ctx)
+	for _, kind := range kinds {
+		if a.done >= 0 {
+			walks = append(walks, walkName{kind, "done"})
+		}
+		if a.dead > 0 {
+			walks = append(walks, walkName{kind, "dead"})
+		}
+	}
+	if len(walks) == 0 {
+		return nil, err
+	}
+	slices.SortFunc(walks, walkName.compare)
+	first, _ := slices.BinarySearchFunc(walks, c.first, walkName.compare)
+	first %= len(walks)
+	c.first = walks[(first+1)%len(walks)]
+	return append(walks[first:len(walks):len(walks)], walks[:first]...), err
 }
 
 func (q *Queue) finishedKinds(ctx context.Context) ([]string, error) {
@@ -71,68 +134,117 @@ func (s *Store) finishedKinds(ctx context.Context) (kinds []string, err error) {
 
 type ages struct{ done, dead time.Duration }
 
-// args are the ages in microseconds; nil keeps the jobs.
-func (a ages) args() (done, dead *int64) {
-	if a.done >= 0 {
+// of gives the parameters of a walk: the age in microseconds of what it removes, nil for what it leaves.
+func (a ages) of(w walkName) (done, dead *int64) {
+	if w.status == "done" {
 		us := a.done.Microseconds()
-		done = &us
+		return &us, nil
 	}
-	if a.dead > 0 {
-		us := a.dead.Microseconds()
-		dead = &us
-	}
-	return done, dead
+	us := a.dead.Microseconds()
+	return nil, &us
 }
 
-// cleanKind walks the finished jobs of one kind.
-func (q *Queue) cleanKind(ctx context.Context, kind string, a ages, until time.Time) (total int64, err error) {
-	from, ok := q.cleaner.from[kind]
-	if !ok {
-		from = bottom.timestamp()
+// cleanKind goes on with a walk, and once it is at its end with the one behind it.
+func (q *Queue) cleanKind(ctx context.Context, name walkName, pause time.Duration, until time.Time) (int64, error) {
+	w := q.cleaner.walks[name]
+	if w == nil {
+		w = &cleanWalk{front: bottom, again: bottom, rest: time.Now().Add(pause)}
+		q.cleaner.walks[name] = w
 	}
-	for most := int32(cleanRows); ; {
-		c, err := q.s.cleanSlice(ctx, kind, from, a, most)
+	total, ended, err := q.cleanFrom(ctx, name, &w.front, point{math.MaxInt64, 0}, until)
+	if err != nil || !ended || time.Now().Before(w.rest) {
+		return total, err
+	}
+	start := time.Now()
+	n, ended, err := q.cleanFrom(ctx, name, &w.again, w.front, until)
+	if w.spent += time.Since(start); ended {
+		w.again, w.spent, w.rest = bottom, 0, time.Now().Add(max(pause, againFraction*w.spent))
+	}
+	return total + n, err
+}
+
+// cleanFrom walks from a place on, which it moves, until it has ended: at to, or where nothing is old enough.
+func (q *Queue) cleanFrom(ctx context.Context, name walkName, from *point, to point, until time.Time) (total int64, ended bool, err error) {
+	for most := int32(cleanRows); from.less(to); {
+		c, err := q.cleanSlice(ctx, name, *from, most)
 		total += int64(c.removed)
 		if err != nil {
-			return total, err
+			return total, false, err
 		}
-		if c.last.Valid {
-			// What is too young yet must be looked at again.
-			q.cleaner.from[kind] = earlier(c.last, c.safe)
+		last := pointOf(c.last, 0)
+		stuck := c.removed == 0 && !from.less(last)
+		if from.less(last) {
+			*from = last
 		}
-		if c.looked < int(most) || time.Now().After(until) {
-			return total, nil
+		if c.looked < int(most) {
+			return total, true, nil
 		}
-		switch stuck := c.removed == 0 && c.last == from; {
+		switch {
 		case stuck && most < cleanRowsMost:
 			most *= 4 // more jobs finished at one moment than fit in a slice
 		case stuck:
-			from.Time = from.Time.Add(time.Microsecond)
+			*from = point{max(from.at+1, oldest), 0}
 		default:
-			from, most = c.last, cleanRows
+			most = cleanRows
+		}
+		if time.Now().After(until) {
+			return total, false, nil
 		}
 	}
+	return total, true, nil
 }
 
 type cleaned struct {
 	removed, looked int
-	last, safe      pgtype.Timestamptz
+	last            pgtype.Timestamptz
+	ids             []int64
 }
 
-func (s *Store) cleanSlice(ctx context.Context, kind string, from pgtype.Timestamptz, a ages, most int32) (c cleaned, err error) {
-	done, dead := a.args()
-	err = s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, s.timeout())
-		b.Queue(s.sql.clean, kind, from, done, dead, most).QueryRow(func(row pgx.Row) error {
-			return row.Scan(&c.removed, &c.looked, &c.last, &c.safe)
+// cleanSlice removes what is old in the next slice of a walk, except rows that are refused.
+func (q *Queue) cleanSlice(ctx context.Context, name walkName, from point, most int32) (cleaned, error) {
+	done, dead := q.cleaner.ages.of(name)
+	run := func(a among, list bool) (c cleaned, err error) {
+		err = q.s.transaction(ctx, func(b *pgx.Batch) {
+			b.Queue(q.s.sql.claimSettings, q.s.timeout())
+			b.Queue(q.s.sql.clean, name.kind, from.timestamp(), done, dead, most, a.ids, a.only, list).QueryRow(func(row pgx.Row) error {
+				return row.Scan(&c.removed, &c.looked, &c.last, &c.ids)
+			})
 		})
+		return c, err
+	}
+	c, err := run(q.among(nil, 0), false)
+	if !refusesRow(err) {
+		return c, err
+	}
+	if c, err = run(q.among(nil, 0), true); err != nil {
+		return c, err
+	}
+	_, _, err = q.without(c.ids, func(ids []int64) error {
+		some, err := run(q.among(ids, 0), false)
+		c.removed += some.removed
+		return err
 	})
 	return c, err
 }
 
-func earlier(a, b pgtype.Timestamptz) pgtype.Timestamptz {
-	if b.Time.Before(a.Time) {
-		return b
+// forgetKeys removes a page of the closed keys whose job is gone.
+func (q *Queue) forgetKeys(ctx context.Context) error {
+	at, looked := q.cleaner.keys, 0
+	if at.Job == 0 {
+		at.Job = math.MinInt64
 	}
-	return a
+	err := q.s.transaction(ctx, func(b *pgx.Batch) {
+		b.Queue(q.s.sql.settleSettings, q.s.timeout(), "off")
+		b.Queue(q.s.sql.closedSweep, at.Kind, at.Key, at.Job, int32(cleanRows)).Query(func(rows pgx.Rows) error {
+			_, err := pgx.ForEachRow(rows, []any{&at.Kind, &at.Key, &at.Job, &looked}, func() error { return nil })
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if q.cleaner.keys = at; looked < cleanRows {
+		q.cleaner.keys = ClosedKey{}
+	}
+	return nil
 }

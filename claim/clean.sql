@@ -5,10 +5,17 @@
 -- requeued the job. Only rows with a token: what an old worker finished is its own. The keys that dead jobs closed go with
 -- them.
 --
+-- What stays is met in any number, so it is told from the row that the walk has in hand; only the others are looked up.
+--
 -- $1 kind   $2 from this finished_at   $3 age of done ones, $4 of dead ones, in microseconds, NULL: they stay
--- $5 most rows to look at
+-- $5 most rows to look at   $6 NULL: any job; else ids: only these when $7, else all but these
+-- $8 removes nothing, and lists what it would remove
 WITH slice AS MATERIALIZED (
-    SELECT j.id, j.finished_at
+    SELECT j.id, j.finished_at,
+           j.lease_token IS NOT NULL
+             AND j.finished_at < statement_timestamp()
+                   - CASE j.status WHEN 'done' THEN $3::bigint WHEN 'dead' THEN $4::bigint END * interval '1 microsecond'
+             AND ($6::bigint[] IS NULL OR (j.id = ANY ($6::bigint[])) = $7::boolean) AS old
     FROM :jobs AS j
     WHERE j.kind = $1::text
       AND j.finished_at IS NOT NULL
@@ -19,13 +26,13 @@ WITH slice AS MATERIALIZED (
 ), old AS MATERIALIZED (
     SELECT j.id
     FROM :jobs AS j
-    WHERE j.id = ANY (ARRAY (SELECT id FROM slice))
+    WHERE j.id = ANY (ARRAY (SELECT id FROM slice WHERE old))
       AND j.lease_token IS NOT NULL
       AND j.finished_at < statement_timestamp()
             - CASE j.status WHEN 'done' THEN $3::bigint WHEN 'dead' THEN $4::bigint END * interval '1 microsecond'
     FOR UPDATE OF j SKIP LOCKED
 ), gone AS (
-    DELETE FROM :jobs AS j WHERE j.id = ANY (ARRAY (SELECT id FROM old)) RETURNING j.id, j.kind, j.key, j.status
+    DELETE FROM :jobs AS j WHERE NOT $8::boolean AND j.id = ANY (ARRAY (SELECT id FROM old)) RETURNING j.id, j.kind, j.key, j.status
 ), reopened AS (
     DELETE FROM :relay_closed_keys AS c USING gone AS g
     WHERE g.status = 'dead' AND c.kind = g.kind AND c.key = g.key AND c.job = g.id
@@ -33,4 +40,4 @@ WITH slice AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone)::integer,
        (SELECT count(*) FROM slice)::integer,
        (SELECT max(finished_at) FROM slice),
-       statement_timestamp() - greatest($3::bigint, $4::bigint) * interval '1 microsecond'
+       CASE WHEN $8::boolean THEN ARRAY (SELECT id FROM old) END

@@ -144,15 +144,31 @@ func (q *Queue) claimKeys(ctx context.Context, gates map[Pair]Gate) ([]Lease, er
 			return nil, nil
 		}
 		began := time.Now()
-		t, looked, err := q.s.takeKeys(ctx, w)
+		leases, ended, refused, err := q.siftKeys(ctx, w, began)
 		if err != nil {
 			return nil, err
 		}
-		ended := q.learnKeys(w, t, looked, time.Since(began))
-		if len(t.leases) > 0 || ended || time.Since(start) > keysBudget {
-			return t.leases, nil
+		if len(leases) > 0 || ended && refused == 0 || time.Since(start) > keysBudget {
+			return leases, nil
 		}
 	}
+}
+
+// siftKeys runs the ordered claim, and goes round rows that are refused: they hold their keys, and nothing else.
+func (q *Queue) siftKeys(ctx context.Context, w walk, began time.Time) (leases []Lease, ended bool, refused int, err error) {
+	ended = true
+	take := func(part []keyBranch, only []int64, r room) ([]Lease, error) {
+		some := walk{branches: part, waiting: w.waiting}
+		t, looked, err := q.s.takeKeys(ctx, some, r.rows, q.among(only, r.bytes))
+		if err == nil && only == nil {
+			ended = q.learnKeys(some, t, looked, time.Since(began)) && ended
+		}
+		return t.leases, err
+	}
+	leases, refused, err = sift(q, w.branches, func(b keyBranch) string { return b.name }, take, func(b keyBranch) ([]int64, error) {
+		return q.s.nextOfKeys(ctx, walk{branches: []keyBranch{b}, waiting: w.waiting}, q.among(nil, 0))
+	})
+	return leases, ended, refused, err
 }
 
 // planKeys asks the kinds that keep the order of keys for their part of a batch, as plan does for the others.
@@ -209,8 +225,8 @@ func (k *kind) gate(gates map[Pair]Gate) Gate {
 }
 
 // takeKeys runs the ordered claim.
-func (s *Store) takeKeys(ctx context.Context, w walk) (t taken, looked []walked, err error) {
-	t, err = s.claim(ctx, s.sql.claimKeys, w.args(s.opt.BatchSize), func(rows pgx.Rows) error {
+func (s *Store) takeKeys(ctx context.Context, w walk, rows int, a among) (t taken, looked []walked, err error) {
+	t, err = s.claim(ctx, s.sql.claimKeys, w.args(rows), a, func(rows pgx.Rows) error {
 		var ord, n, opened int
 		var key string
 		if err := rows.Scan(nil, nil, &key, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, &ord, &n, &opened); err != nil {
@@ -218,8 +234,22 @@ func (s *Store) takeKeys(ctx context.Context, w walk) (t taken, looked []walked,
 		}
 		looked = append(looked, walked{&w.branches[ord-1], key, n, opened})
 		return nil
-	})
+	}, false)
 	return t, looked, err
+}
+
+// nextOfKeys lists what the ordered claim would take.
+func (s *Store) nextOfKeys(ctx context.Context, w walk, a among) (ids []int64, err error) {
+	_, err = s.claim(ctx, s.sql.claimKeys, w.args(s.opt.BatchSize), a, func(rows pgx.Rows) error {
+		var id int64
+		var ord *int
+		err := rows.Scan(nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, &id, &ord, nil, nil)
+		if err == nil && ord == nil {
+			ids = append(ids, id)
+		}
+		return err
+	}, true)
+	return ids, err
 }
 
 // args are the statement's parameters $1 to $13.

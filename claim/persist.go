@@ -76,16 +76,3 @@ func answerLost(err error) bool {
 	}
 	return true
 }
-
-// refusesRow reports an error that comes from the data of some row.
-func refusesRow(err error) bool {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return false
-	}
-	switch pg.Code[:2] {
-	case "21", "22", "23", "27", "38", "39", "44", "54", "P0":
-		return true
-	}
-	return false
-}

@@ -91,7 +91,7 @@ func explainClaim(t testing.TB, q *Queue, db *testdb.DB, further ...string) expl
 		t.Fatal(err)
 	}
 	p := q.plan(q.ask(open))
-	args := append(p.args(), q.s.opt.BatchBytes, q.s.opt.Lease.Microseconds(), int64(1))
+	args := append(p.args(), q.s.opt.BatchBytes, q.s.opt.Lease.Microseconds(), int64(1), []int64(nil), false)
 	return explain(t, db, q.s.sql.claimSettings, q.s.sql.claim, args, further...)
 }
 
@@ -102,7 +102,7 @@ func explainKeys(t testing.TB, q *Queue, db *testdb.DB, further ...string) expla
 		t.Fatal(err)
 	}
 	w := q.planKeys(q.ask(open))
-	args := append(w.args(q.s.opt.BatchSize), q.s.opt.BatchBytes, q.s.opt.Lease.Microseconds(), int64(1))
+	args := append(w.args(q.s.opt.BatchSize), q.s.opt.BatchBytes, q.s.opt.Lease.Microseconds(), int64(1), []int64(nil), false, false)
 	return explain(t, db, q.s.sql.claimSettings, q.s.sql.claimKeys, args, further...)
 }
 

@@ -16,6 +16,7 @@ type Queue struct {
 
 	sweeping sync.Mutex // one sweep at a time; guards what only sweeps use
 	sweeper  sweeper
+	refused  refusals // rows that Postgres refuses, and which are left out
 	cleaning sync.Mutex
 	cleaner  cleaner
 

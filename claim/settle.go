@@ -1,6 +1,7 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,10 +51,23 @@ func (q *Queue) released(outcomes []Outcome) {
 	}
 }
 
-// settle writes all outcomes in one transaction. When a row makes Postgres refuse the statement (somebody's trigger or
-// constraint), the halves are tried on their own, down to that row: the others must not wait for their leases to end.
-// sure is false when an answer was lost on the way: then nobody knows which leases were.
+// settle writes all outcomes in one transaction, or, when a row is refused, all others: they must not wait for their
+// leases to end. sure is false when an answer was lost on the way: then nobody knows which leases were.
 func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, sure bool, err error) {
+	sure = true
+	other := halve(outcomes, func(part []Outcome) error {
+		l, known, err := s.settleAll(ctx, part)
+		lost, sure = append(lost, l...), sure && known
+		return err
+	}, func(_ Outcome, cause error) error {
+		err, sure = cmp.Or(err, cause), false
+		return nil
+	})
+	return lost, sure && other == nil, cmp.Or(err, other)
+}
+
+// settleAll writes all outcomes or none.
+func (s *Store) settleAll(ctx context.Context, outcomes []Outcome) (lost []int64, sure bool, err error) {
 	groups, arrived := s.group(outcomes), s.arrived(outcomes)
 	done := map[int64]bool{}
 	unsure, err := s.persist(ctx, func(b *pgx.Batch) {
@@ -66,20 +80,8 @@ func (s *Store) settle(ctx context.Context, outcomes []Outcome) (lost []int64, s
 			b.Queue(g.sql, g.args...).Query(collectIDs(done))
 		}
 	})
-	if err != nil {
-		if len(outcomes) == 1 || !refusesRow(err) {
-			return nil, false, err
-		}
-		half := len(outcomes) / 2
-		a, sureA, errA := s.settle(ctx, outcomes[:half])
-		b, sureB, errB := s.settle(ctx, outcomes[half:])
-		if errA == nil {
-			errA = errB
-		}
-		return append(a, b...), sureA && sureB, errA
-	}
-	if unsure {
-		return nil, false, nil
+	if err != nil || unsure {
+		return nil, false, err
 	}
 	return missing(outcomes, done), true, nil
 }
@@ -206,16 +208,33 @@ func reason(text string) string {
 }
 
 // Extend renews the leases for another full length and moves Until in each that is still ours; it returns the ids of
-// those that are lost: somebody else may have claimed them.
+// those that are lost: somebody else may have claimed them, or will, as Postgres refuses to renew them.
 func (q *Queue) Extend(ctx context.Context, leases []*Lease) (lost []int64, err error) {
 	if len(leases) == 0 {
 		return nil, nil
 	}
+	err = halve(leases, func(part []*Lease) error {
+		l, err := q.s.extend(ctx, part)
+		lost = append(lost, l...)
+		return err
+	}, func(l *Lease, cause error) error {
+		lost = append(lost, l.ID)
+		q.s.opt.Log.Warn("the database refuses to renew a lease", "job_id", l.ID, "error", cause)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("extend: %w", err)
+	}
+	return lost, nil
+}
+
+// extend renews all leases that are still ours, or none.
+func (s *Store) extend(ctx context.Context, leases []*Lease) (lost []int64, err error) {
 	ids := map[int64][]int64{}
 	for _, l := range leases {
 		ids[l.Token] = append(ids[l.Token], l.ID)
 	}
-	s, done, until := q.s, map[int64]bool{}, time.Time{}
+	done, until := map[int64]bool{}, time.Time{}
 	_, err = s.persist(ctx, func(b *pgx.Batch) {
 		clear(done)
 		until = time.Now().Add(s.opt.Lease)
@@ -225,7 +244,7 @@ func (q *Queue) Extend(ctx context.Context, leases []*Lease) (lost []int64, err 
 		}
 	})
 	if err != nil {
-		return nil, fmt.Errorf("extend: %w", err)
+		return nil, err
 	}
 	for _, l := range leases {
 		if done[l.ID] {

@@ -22,9 +22,11 @@ type statements struct {
 
 	closedKeys, closedKinds string
 	closedCount, reopen     string
+	closedSweep             string
 
 	claimSettings, settleSettings string
-	claim, claimKeys, extend      string
+	claim, claimNext, claimKeys   string
+	extend                        string
 	done, doneDelete              string
 	retry, dead, release          string
 	pairs, kinds, register        string
@@ -65,8 +67,8 @@ func statementsFor(table string) (statements, error) {
 	)
 	s := statements{table: at.Quoted()}
 	for name, to := range map[string]*string{
-		"closed_keys": &s.closedKeys, "closed_kinds": &s.closedKinds, "closed_count": &s.closedCount, "reopen": &s.reopen,
-		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "claim_keys": &s.claimKeys, "extend": &s.extend,
+		"closed_keys": &s.closedKeys, "closed_kinds": &s.closedKinds, "closed_count": &s.closedCount, "reopen": &s.reopen, "closed_sweep": &s.closedSweep,
+		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "claim_next": &s.claimNext, "claim_keys": &s.claimKeys, "extend": &s.extend,
 		"done": &s.done, "done_delete": &s.doneDelete, "retry": &s.retry, "dead": &s.dead, "release": &s.release,
 		"pairs": &s.pairs, "kinds": &s.kinds, "register": &s.register, "sweep": &s.sweep, "reap": &s.reap,
 		"clean_kinds": &s.cleanKinds, "clean": &s.clean, "figures": &s.figures, "figures_dead": &s.figuresDead,

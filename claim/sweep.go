@@ -156,7 +156,7 @@ func (q *Queue) lookAt(ctx context.Context, pairs []*pair, out *Swept) error {
 		return nil
 	}
 	start := time.Now()
-	if err := q.s.look(ctx, cuts); err != nil {
+	if err := q.s.look(ctx, cuts, q.refused.ids()); err != nil {
 		return err
 	}
 	out.Due += q.found(cuts, time.Since(start))
@@ -179,8 +179,8 @@ func (q *Queue) cut(pairs []*pair) (cuts []*slice) {
 	return cuts
 }
 
-// look reads what lies in the slices.
-func (s *Store) look(ctx context.Context, cuts []*slice) error {
+// look reads what lies in the slices, without these rows.
+func (s *Store) look(ctx context.Context, cuts []*slice, without []int64) error {
 	n := len(cuts)
 	kinds, priorities, lacking, keyless := make([]string, n), make([]int16, n), make([]string, n), make([]bool, n)
 	fromAt, toAt := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
@@ -189,7 +189,7 @@ func (s *Store) look(ctx context.Context, cuts []*slice) error {
 		kinds[i], priorities[i], lacking[i], keyless[i] = c.Kind, c.Priority, c.lacking, c.keyless
 		fromAt[i], fromID[i], toAt[i], toID[i] = c.from.timestamp(), c.from.id, c.to.timestamp(), c.to.id
 	}
-	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, keyless, int32(sliceRows)}
+	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, keyless, int32(sliceRows), without}
 	return s.read(ctx, s.sql.sweep, args, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var ord int

@@ -7,7 +7,7 @@
 -- could lead a claim to them that wouldn't lead it past all the others.
 --
 -- a slice each: $1 kind, $2 priority, $3 and $4 above this (run_at, id), $5 and $6 up to this one, $7 open destinations
--- as an array literal or '', $8 only jobs without a key   $9 most entries of a slice
+-- as an array literal or '', $8 only jobs without a key   $9 most entries of a slice   $10 ids that don't count, NULL: none
 SELECT p.ord::integer, s.n::integer, s.last_at, s.last_id, s.due::integer, s.due_at, s.expired, s.keyless
 FROM unnest($1::text[], $2::smallint[], $3::timestamptz[], $4::bigint[], $5::timestamptz[], $6::bigint[], $7::text[],
             $8::boolean[])
@@ -28,9 +28,11 @@ CROSS JOIN LATERAL (
                j.status = 'ready' AND j.run_at <= statement_timestamp() AND k.share > 0
                  AND NOT (p.keyless AND j.key IS NOT NULL)
                  AND (k.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
-                 AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[]) AS due,
+                 AND (p.lacking = '' OR NOT coalesce(j.delivered, '{}') @> p.lacking::text[])
+                 AND ($10::bigint[] IS NULL OR j.id <> ALL ($10::bigint[])) AS due,
                j.status = 'running' AND j.lease_token IS NOT NULL
-                 AND coalesce(j.leased_until, '-infinity') < statement_timestamp() AS expired
+                 AND coalesce(j.leased_until, '-infinity') < statement_timestamp()
+                 AND ($10::bigint[] IS NULL OR j.id <> ALL ($10::bigint[])) AS expired
         FROM :jobs AS j
         WHERE j.finished_at IS NULL
           AND j.kind = p.kind
