@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -163,7 +164,7 @@ func TestB05LeasesAreRenewed(t *testing.T) {
 	db := testdb.New(t)
 	s := &script{delay: 400 * time.Millisecond}
 	short := func(c *Config, o *claim.Options) {
-		c.Lease, o.Lease, c.PublishTimeout, c.Workers = 1500*time.Millisecond, 1500*time.Millisecond, time.Second, 1
+		o.Lease, c.PublishTimeout, c.Workers = 1500*time.Millisecond, time.Second, 1
 	}
 	e := run(t, db, options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: short})
 	db.Exec(t, `INSERT INTO `+db.Table+` (kind, payload, alone) SELECT 'a', '1', true FROM generate_series(1, 10)`) // 4 s one by one
@@ -306,18 +307,35 @@ func TestSourceIsPartOfTheID(t *testing.T) {
 	}
 }
 
+// A claim that brought half a batch is followed by the next one at once: half of the Store's batch, in rows or bytes.
+func TestFullBatch(t *testing.T) {
+	t.Parallel()
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": &clock{}}, change: func(_ *Config, o *claim.Options) {
+		o.BatchSize, o.BatchBytes = 5, 1000
+	}})
+	large := []claim.Lease{{Payload: bytes.Repeat([]byte(" "), 500)}}
+	for n, full := range []bool{false, false, false, true, true} {
+		if got := e.full(make([]claim.Lease, n)); got != full {
+			t.Errorf("%d of 5 jobs are a full batch: %v", n, got)
+		}
+	}
+	if !e.full(large) {
+		t.Error("half of the bytes aren't a full batch")
+	}
+}
+
 // A batch is out of the sink's hands before its lease ends, early enough to be settled, also when that is sooner than the
 // time for publishing.
 func TestPublishingEndsBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	deadlines := make(chan time.Duration, 1)
 	s := &clock{deadlines}
-	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) {
-		c.PublishTimeout = c.Lease - time.Millisecond
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, o *claim.Options) {
+		c.PublishTimeout = o.Lease - time.Millisecond
 	}})
 	e.enqueue("a", 1)
-	if got, most := <-deadlines, e.Lease-margin(e.Lease); got > most || got < most/2 {
-		t.Errorf("of a lease of %v the sink gets %v, want at most %v", e.Lease, got, most)
+	if got, most := <-deadlines, e.batch.Lease-margin(e.batch.Lease); got > most || got < most/2 {
+		t.Errorf("of a lease of %v the sink gets %v, want at most %v", e.batch.Lease, got, most)
 	}
 	e.until("a", "done/1", 1)
 }

@@ -114,7 +114,7 @@ type parcel struct {
 
 // send publishes jobs to all their destinations, the sinks side by side.
 func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*delivery) {
-	ends := h.ends().Add(-margin(r.Lease))
+	ends := h.ends().Add(-margin(r.batch.Lease))
 	if len(jobs) == 0 || ctx.Err() != nil {
 		return
 	}

@@ -74,7 +74,7 @@ func (r *Relay) settle(hold *hold, outcomes []claim.Outcome, verdicts []verdict)
 	if len(outcomes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.drain.work, 2*r.Lease)
+	ctx, cancel := context.WithTimeout(r.drain.work, 2*r.batch.Lease)
 	defer cancel()
 	lost, err := r.queue.Settle(ctx, outcomes)
 	r.database.report(err)
