@@ -50,7 +50,7 @@ func (r *Relay) extend(ctx context.Context, h *hold, held []*claim.Lease) []*cla
 	if ctx.Err() != nil {
 		return held
 	}
-	r.database.report(err)
+	r.database.report(sourceSettle, err)
 	if err != nil {
 		return held
 	}

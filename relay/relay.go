@@ -52,7 +52,7 @@ type Relay struct {
 	metrics *metrics
 	calls   map[string]*caller // by sink
 
-	database  databaseState
+	database  *database
 	listening atomic.Value // string, as in Health
 	drain     drain
 }
@@ -89,6 +89,7 @@ func New(c Config) (*Relay, error) {
 	}
 	router.sequence(c.Sinks)
 	r := &Relay{Config: c, batch: c.Store.Options(), router: router, policy: policy{c.RetryBase, c.RetryMax}}
+	r.database = newDatabase(c.Log)
 	r.queue = c.Store.Queue(r.Serves)
 	r.queue.ShareOf(router.share)
 	r.queue.OrderOf(router.orderOf)

@@ -61,7 +61,7 @@ func (r *Relay) claim(adm *admission) ([]claim.Lease, error) {
 	ctx, cancel := context.WithTimeout(r.drain.work, claimTimeout)
 	defer cancel()
 	leases, err := r.queue.Claim(ctx, adm.gate)
-	r.database.report(err)
+	r.database.report("claims of lane "+adm.lane.name, err)
 	if err == nil {
 		r.metrics.claimed(leases)
 	}
@@ -77,7 +77,7 @@ func (r *Relay) settle(hold *hold, outcomes []claim.Outcome, verdicts []verdict)
 	ctx, cancel := context.WithTimeout(r.drain.work, 2*r.batch.Lease)
 	defer cancel()
 	lost, err := r.queue.Settle(ctx, outcomes)
-	r.database.report(err)
+	r.database.report(sourceSettle, err)
 	if err != nil {
 		if r.drain.draining.Load() { // earlier ones have long come back
 			r.drain.gaveUp.Store(true)
