@@ -145,6 +145,33 @@ func TestB24RejectedByOneDestination(t *testing.T) {
 	}
 }
 
+// What one destination rejects while another is away waits for it, out of the way of the jobs behind.
+func TestB24RejectedBesideAnOutage(t *testing.T) {
+	t.Parallel()
+	const refused, fine = 120, 200
+	picky, away := &script{}, &script{}
+	picky.set(func(m sinks.Message) sinks.Result {
+		if strings.Contains(string(m.Payload), "refuse me") {
+			return sinks.Result{Outcome: sinks.Rejected, Err: errors.New("not this one")}
+		}
+		return sinks.Result{Outcome: sinks.Accepted}
+	}, nil)
+	away.set(all(sinks.Unavailable, sinks.ScopeSink), errAway)
+	e := run(t, testdb.New(t), options{routes: one("a", "picky:x", "away:y"), sinks: map[string]sinks.Sink{"picky": picky, "away": away}})
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, payload) SELECT 'a', '"refuse me"' FROM generate_series(1, $1::int)`, refused)
+	e.enqueue("a", fine)
+	delivered := func() string {
+		return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE delivered = '{picky:x}'`)
+	}
+	e.eventually("those behind are delivered", func() bool { return delivered() == fmt.Sprint(fine) }, func() any { return delivered() })
+	e.eventually("the others say why they wait", func() bool {
+		return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE last_error LIKE 'picky:x: not this one; away:y: %'`) == fmt.Sprint(refused)
+	}, func() any { return text(e, `SELECT array_agg(DISTINCT last_error)::text FROM `+e.db.Table) })
+	away.set(nil, nil)
+	e.until("a", "done/1", fine)
+	e.until("a", "dead/1", refused)
+}
+
 // B28: a sink that hangs holds only its own lane.
 func TestB28HungSinkHoldsOnlyItsLane(t *testing.T) {
 	t.Parallel()
