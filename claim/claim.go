@@ -26,6 +26,9 @@ func (q *Queue) Claim(ctx context.Context, gate func(Pair) Gate) ([]Lease, error
 		return nil, fmt.Errorf("claim: %w", err)
 	}
 	gates := q.ask(gate)
+	if leases, err := q.search(ctx, gates); err != nil || len(leases) > 0 {
+		return leases, err
+	}
 	walks := []func(context.Context, map[Pair]Gate) ([]Lease, error){q.claimPairs, q.claimKeys}
 	if rand.IntN(2) == 0 { // neither sort of kinds is always first
 		slices.Reverse(walks)
@@ -45,43 +48,48 @@ func (q *Queue) Claim(ctx context.Context, gate func(Pair) Gate) ([]Lease, error
 
 // claimPairs walks the pending index.
 func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, error) {
-	for start := time.Now(); ; {
+	for try := 0; ; {
 		p := q.plan(gates)
 		if len(p.branches) == 0 {
 			return nil, nil
 		}
-		leases, refused, err := q.siftPairs(ctx, p)
+		t, err := q.s.claim(ctx, q.s.sql.claim, p.args(), q.butRefused(), nil)
+		if refusesClaim(err) {
+			again, err := q.suspect(err, func() ([]suspects, error) { return q.nextOfPairs(ctx, p) })
+			if try++; again && try < searchTries {
+				continue
+			}
+			return nil, err
+		}
 		if err != nil {
 			return nil, err
 		}
+		q.learn(p, t)
 		// Empty although pairs were left out: they were behind one that had plenty and has no more.
-		if len(leases) > 0 || !p.partial && refused == 0 || time.Since(start) > searchMost {
-			return leases, nil
+		if len(t.leases) > 0 || !p.partial {
+			return t.leases, nil
 		}
 	}
 }
 
-// siftPairs runs the claim, and goes round rows that are refused.
-func (q *Queue) siftPairs(ctx context.Context, p plan) (leases []Lease, refused int, err error) {
-	take := func(part []branch, only []int64, r room) ([]Lease, error) {
-		some := plan{branches: part, rows: r.rows}
-		t, err := q.s.claim(ctx, q.s.sql.claim, some.args(), q.among(only, r.bytes), nil)
-		if err == nil && only == nil {
-			q.learn(some, t)
+// nextOfPairs lists what a claim would take.
+func (q *Queue) nextOfPairs(ctx context.Context, p plan) (parts []suspects, err error) {
+	without := q.refused.ids()
+	for _, b := range p.branches {
+		s := suspects{Pair: b.Pair}
+		args := []any{b.Kind, b.Priority, b.floor.timestamp(), b.floor.id, int32(b.most), b.lacking, b.keyless, without}
+		err := q.s.read(ctx, q.s.sql.claimNext, args, func(rows pgx.Rows) (err error) {
+			s.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+			return err
+		})
+		if err != nil {
+			return nil, err
 		}
-		return t.leases, err
+		if len(s.ids) > 0 {
+			parts = append(parts, s)
+		}
 	}
-	return sift(q, p.branches, func(b branch) string { return b.Kind }, take, func(b branch) ([]int64, error) { return q.next(ctx, b) })
-}
-
-// next lists what a claim of a branch would take.
-func (q *Queue) next(ctx context.Context, b branch) (ids []int64, err error) {
-	args := []any{b.Kind, b.Priority, b.floor.timestamp(), b.floor.id, int32(b.most), b.lacking, b.keyless, q.refused.ids()}
-	err = q.s.read(ctx, q.s.sql.claimNext, args, func(rows pgx.Rows) (err error) {
-		ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
-		return err
-	})
-	return ids, err
+	return parts, nil
 }
 
 // ask calls gate for each pair, without holding the lock: gate belongs to the caller.
@@ -105,20 +113,18 @@ type taken struct {
 	locked int   // rows that were locked: more than leases when the bytes cut the batch
 }
 
-// among bounds a claim.
+// among bounds a claim to some jobs.
 type among struct {
-	bytes int64
-	ids   []int64 // nil: any job
-	only  bool    // these ids, else all but these
+	ids    []int64       // nil: any job
+	only   bool          // these ids, else all but these
+	within time.Duration // bound of the statement
 }
 
-// among is any job but those that are refused, or only these.
-func (q *Queue) among(only []int64, bytes int64) among {
-	if only != nil {
-		return among{bytes, only, true}
-	}
-	return among{bytes, q.refused.ids(), false}
-}
+// butRefused is any job but those that are refused.
+func (q *Queue) butRefused() among { return among{ids: q.refused.ids(), within: q.s.claimBound()} }
+
+// claimBound leaves time to look for the row because of which a claim takes as long.
+func (s *Store) claimBound() time.Duration { return max(s.opt.Statement/2, time.Millisecond) }
 
 // claim runs one of the two claims. It isn't sent again when the connection breaks: nobody knows whether it took
 // anything. looked is called for the rows that aren't jobs; it comes with the parameters that follow those of every claim.
@@ -129,10 +135,10 @@ func (s *Store) claim(ctx context.Context, sql string, args []any, a among, look
 	}
 	var t taken
 	until := time.Now().Add(s.opt.Lease)
-	args = append(args, a.bytes, s.opt.Lease.Microseconds(), token, a.ids, a.only)
+	args = append(args, s.opt.BatchBytes, s.opt.Lease.Microseconds(), token, a.ids, a.only)
 	args = append(args, further...)
 	err = s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, s.timeout()).QueryRow(func(row pgx.Row) error {
+		b.Queue(s.sql.claimSettings, milliseconds(a.within)).QueryRow(func(row pgx.Row) error {
 			var at time.Time
 			err := row.Scan(&at, nil)
 			t.at = pointAt(at)

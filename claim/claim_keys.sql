@@ -145,7 +145,7 @@ WITH asked AS MATERIALIZED (
                + coalesce(pg_column_size(l.headers), 0) AS stored
     ) AS m
 ), whole AS MATERIALIZED (
-    SELECT h.id, h.stored, h.bytes, row_number() OVER (ORDER BY h.place, h.ord, h.key, h.id) AS n
+    SELECT h.id, h.key, h.stored, h.bytes, row_number() OVER (ORDER BY h.place, h.ord, h.key, h.id) AS n
     FROM (
         SELECT *, count(*) OVER (PARTITION BY ord, key ORDER BY place ROWS UNBOUNDED PRECEDING) AS place_without_gap FROM held
     ) AS h
@@ -181,6 +181,6 @@ SELECT NULL, NULL, l.key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 
        l.ord::integer, l.n, l.opened::integer
 FROM looked AS l
 UNION ALL
-SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.id, NULL, NULL, NULL
+SELECT NULL, NULL, w.key, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, w.id, NULL, NULL, NULL
 FROM whole AS w
 WHERE $19::boolean

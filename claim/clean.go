@@ -212,15 +212,15 @@ func (q *Queue) cleanSlice(ctx context.Context, name walkName, from point, most 
 		})
 		return c, err
 	}
-	c, err := run(q.among(nil, 0), false)
+	c, err := run(among{ids: q.refused.ids()}, false)
 	if !refusesRow(err) {
 		return c, err
 	}
-	if c, err = run(q.among(nil, 0), true); err != nil {
+	if c, err = run(among{ids: q.refused.ids()}, true); err != nil {
 		return c, err
 	}
-	_, _, err = q.without(c.ids, func(ids []int64) error {
-		some, err := run(q.among(ids, 0), false)
+	err = q.without(c.ids, func(ids []int64) error {
+		some, err := run(among{ids: ids, only: true}, false)
 		c.removed += some.removed
 		return err
 	})

@@ -138,37 +138,56 @@ type walked struct {
 // claimKeys walks from key to key of the kinds that keep their order. It starts where the last walk ended, so that many
 // keys that are held can't hide those behind them.
 func (q *Queue) claimKeys(ctx context.Context, gates map[Pair]Gate) ([]Lease, error) {
-	for start := time.Now(); ; {
+	for start, try := time.Now(), 0; ; {
 		w := q.planKeys(gates)
 		if len(w.branches) == 0 {
 			return nil, nil
 		}
 		began := time.Now()
-		leases, ended, refused, err := q.siftKeys(ctx, w, began)
+		t, looked, err := q.s.takeKeys(ctx, w, q.s.opt.BatchSize, q.butRefused())
+		if refusesClaim(err) {
+			again, err := q.suspect(err, func() ([]suspects, error) { return q.nextOfKeys(ctx, w) })
+			if try++; again && try < searchTries {
+				continue
+			}
+			return nil, err
+		}
 		if err != nil {
 			return nil, err
 		}
-		if len(leases) > 0 || ended && refused == 0 || time.Since(start) > keysBudget {
-			return leases, nil
+		ended := q.learnKeys(w, t, looked, time.Since(began))
+		if len(t.leases) > 0 || ended || time.Since(start) > keysBudget {
+			return t.leases, nil
 		}
 	}
 }
 
-// siftKeys runs the ordered claim, and goes round rows that are refused: they hold their keys, and nothing else.
-func (q *Queue) siftKeys(ctx context.Context, w walk, began time.Time) (leases []Lease, ended bool, refused int, err error) {
-	ended = true
-	take := func(part []keyBranch, only []int64, r room) ([]Lease, error) {
-		some := walk{branches: part, waiting: w.waiting}
-		t, looked, err := q.s.takeKeys(ctx, some, r.rows, q.among(only, r.bytes))
-		if err == nil && only == nil {
-			ended = q.learnKeys(some, t, looked, time.Since(began)) && ended
+// nextOfKeys lists what an ordered claim would take.
+func (q *Queue) nextOfKeys(ctx context.Context, w walk) (parts []suspects, err error) {
+	for _, b := range w.branches {
+		s := suspects{Pair: b.pairs[0].Pair, ordered: true}
+		one := walk{branches: []keyBranch{b}, waiting: w.waiting}
+		_, err := q.s.claim(ctx, q.s.sql.claimKeys, one.args(q.s.opt.BatchSize), q.butRefused(), func(rows pgx.Rows) error {
+			var id int64
+			var ord *int
+			var key *string
+			err := rows.Scan(nil, nil, &key, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, &id, &ord, nil, nil)
+			if err != nil || ord != nil {
+				return err
+			}
+			if s.ids = append(s.ids, id); key != nil && !slices.Contains(s.keys, *key) {
+				s.keys = append(s.keys, *key)
+			}
+			return nil
+		}, true)
+		if err != nil {
+			return nil, err
 		}
-		return t.leases, err
+		if len(s.ids) > 0 {
+			parts = append(parts, s)
+		}
 	}
-	leases, refused, err = sift(q, w.branches, func(b keyBranch) string { return b.name }, take, func(b keyBranch) ([]int64, error) {
-		return q.s.nextOfKeys(ctx, walk{branches: []keyBranch{b}, waiting: w.waiting}, q.among(nil, 0))
-	})
-	return leases, ended, refused, err
+	return parts, nil
 }
 
 // planKeys asks the kinds that keep the order of keys for their part of a batch, as plan does for the others.
@@ -236,20 +255,6 @@ func (s *Store) takeKeys(ctx context.Context, w walk, rows int, a among) (t take
 		return nil
 	}, false)
 	return t, looked, err
-}
-
-// nextOfKeys lists what the ordered claim would take.
-func (s *Store) nextOfKeys(ctx context.Context, w walk, a among) (ids []int64, err error) {
-	_, err = s.claim(ctx, s.sql.claimKeys, w.args(s.opt.BatchSize), a, func(rows pgx.Rows) error {
-		var id int64
-		var ord *int
-		err := rows.Scan(nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, &id, &ord, nil, nil)
-		if err == nil && ord == nil {
-			ids = append(ids, id)
-		}
-		return err
-	}, true)
-	return ids, err
 }
 
 // args are the statement's parameters $1 to $13.

@@ -16,7 +16,7 @@ const reapRows = 1000
 func (q *Queue) reap(ctx context.Context, cuts []*slice, out *Swept) error {
 	for _, c := range cuts {
 		for ids := range slices.Chunk(c.expired, reapRows) {
-			if _, _, err := q.without(ids, func(some []int64) error { return q.reapSome(ctx, some, out) }); err != nil {
+			if err := q.without(ids, func(some []int64) error { return q.reapSome(ctx, some, out) }); err != nil {
 				return fmt.Errorf("reap: %w", err)
 			}
 		}

@@ -73,4 +73,6 @@ func rollback(conn *pgxpool.Conn) {
 }
 
 // timeout is the statement bound as the server's setting wants it.
-func (s *Store) timeout() string { return strconv.FormatInt(s.opt.Statement.Milliseconds(), 10) }
+func (s *Store) timeout() string { return milliseconds(s.opt.Statement) }
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
