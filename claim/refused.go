@@ -82,9 +82,15 @@ func (r *refusals) take(mayClaim func(suspects) bool) (s suspects, ok bool) {
 	if len(r.rows) == 0 || now.Before(r.pause) {
 		return s, false
 	}
-	if i := slices.IndexFunc(r.suspects, mayClaim); i >= 0 {
-		s = r.suspects[i]
-		r.suspects = slices.Delete(r.suspects, i, i+1)
+	most := -1
+	for i := range r.suspects { // the largest first: most are innocent
+		if (most < 0 || len(r.suspects[i].ids) > len(r.suspects[most].ids)) && mayClaim(r.suspects[i]) {
+			most = i
+		}
+	}
+	if most >= 0 {
+		s = r.suspects[most]
+		r.suspects = slices.Delete(r.suspects, most, most+1)
 		return s, true
 	}
 	for id, row := range r.rows {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/internal/testdb"
 )
 
@@ -263,6 +264,46 @@ func TestExtendLeavesOutARefusedRow(t *testing.T) {
 	for i, l := range leases {
 		if renewed := l.Until.After(before[i]); renewed == (l.ID == stuck) {
 			t.Errorf("job %d renewed: %v", l.ID, renewed)
+		}
+	}
+}
+
+// A job whose text is larger than Postgres can write is refused after ten seconds of trying, in a gigabyte of memory: that
+// mustn't happen once for each step of the search, nor with each claim.
+func TestClaimLeavesOutAJobTooLargeToRead(t *testing.T) {
+	if !services.Long() {
+		return
+	}
+	db := testdb.New(t)
+	for _, sort := range []string{"unordered", "ordered"} {
+		db.Exec(t, `TRUNCATE jobs`)
+		db.Exec(t, `INSERT INTO jobs (kind, key, payload) SELECT 'k', 'large', jsonb_agg(1e131071::numeric) FROM generate_series(1, 9000)`)
+		large := testdb.One[int64](t, db, `SELECT id FROM jobs`)
+		good := insert(t, db, "k", 100)
+		o, log := logged(Options{})
+		q := newQueue(t, db, o)
+		if sort == "ordered" {
+			q = ordered(t, db, o, Order{})
+		}
+		start, got, longest := time.Now(), 0, time.Duration(0)
+		for got < len(good) || log.naming(large) == 0 {
+			began := time.Now()
+			leases := claim(t, q)
+			longest = max(longest, time.Since(began))
+			if got += len(leases); time.Since(start) > 3*time.Minute {
+				t.Fatalf("%s: %d claimed\n%s", sort, got, &log.buf)
+			}
+			if len(leases) == 0 {
+				sweep(t, q)
+			}
+		}
+		t.Logf("%s: %v, of which one claim took %v\n%s", sort, time.Since(start), longest, &log.buf)
+		began := time.Now()
+		if claim(t, q); time.Since(began) > time.Second {
+			t.Errorf("%s: a claim after that took %v", sort, time.Since(began))
+		}
+		if got != len(good) {
+			t.Errorf("%s: claimed %d", sort, got)
 		}
 	}
 }

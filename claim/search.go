@@ -36,7 +36,9 @@ const (
 	searchTries = 3
 	// searchMost bounds how long one claim goes on while it finds nothing but rows that are refused.
 	searchMost = 2 * time.Second
-	// A part of several rows gets searchStep: a row can be slow to be refused.
+	// A row can be slow to be refused. So parts are split into searchSplit: it is met once on each level, and the neighbours
+	// are claimed on the way. And parts of several rows get only searchStep, though Postgres can't end every function.
+	searchSplit = 8
 	searchStep  = time.Second
 	searchQuick = 100 * time.Millisecond
 )
@@ -71,8 +73,8 @@ func (q *Queue) suspect(cause error, next func() ([]suspects, error)) (again boo
 	return true, nil
 }
 
-// search claims of what is suspected. A part that is refused is halved, down to the row, which is left out from then on
-// for a while; then it is tried alone. It ends when it has claimed something.
+// search claims of what is suspected. A part that is refused is split, down to the row, which is left out from then on for
+// a while; then it is tried alone. It ends when it has claimed something.
 func (q *Queue) search(ctx context.Context, gates map[Pair]Gate) ([]Lease, error) {
 	var named []int64
 	var cause error
@@ -97,12 +99,20 @@ func (q *Queue) search(ctx context.Context, gates map[Pair]Gate) ([]Lease, error
 		case len(s.ids) == 1:
 			named, cause = append(named, q.refused.add(s.ids, &s)...), err
 		default:
-			a, b := s, s
-			a.ids, b.ids = s.ids[:len(s.ids)/2], s.ids[len(s.ids)/2:]
-			q.refused.back(a, b)
+			q.refused.back(s.split()...)
 		}
 	}
 	return nil, nil
+}
+
+// split gives smaller parts.
+func (s *suspects) split() (parts []suspects) {
+	for ids := range slices.Chunk(s.ids, (len(s.ids)+searchSplit-1)/searchSplit) {
+		part := *s
+		part.ids = ids
+		parts = append(parts, part)
+	}
+	return parts
 }
 
 // settleSuspects clears what was claimed. What the claim had no room for is still suspected; where it took nothing they
