@@ -48,6 +48,9 @@ func (s *settings) Validate() []error {
 
 // checkBroker says what is wrong with one of BROKERS.
 func checkBroker(b string) error {
+	if strings.Contains(b, "@") { // it isn't shown: a password may be in it
+		return errors.New("one of them has an @, and they are host:port; a login has settings of its own, SASL_…")
+	}
 	host, port, err := net.SplitHostPort(withPort(b))
 	if err != nil {
 		return fmt.Errorf("%q is not host:port", b)
@@ -86,11 +89,7 @@ func (s *settings) Warnings() []string {
 
 // CheckAddress says what is wrong with a topic's name. A route's may hold templates.
 func (s *settings) CheckAddress(address string) error {
-	literal := template.ReplaceAllString(address, "x")
-	if literal == address {
-		return checkTopic(address)
-	}
-	return checkTopic(literal)
+	return checkTopic(template.ReplaceAllString(address, "x"))
 }
 
 var (
