@@ -56,8 +56,12 @@ func inKafka() []mutant {
 			"given := slices.Clone(c.bootstrap[:1])"},
 		{"a panic in Kafka's lane ends the process", "P9", "sinks/kafka", "TestPanicInALane",
 			"sinks/kafka/send.go",
-			"\tcause := recover()\n",
-			"\tvar cause any\n"},
+			"p.survive(queues, recover())",
+			"p.survive(queues, nil)"},
+		{"a panic in a later request of Kafka's lane ends the process", "P9", "sinks/kafka", "TestPanicInALaterRequest",
+			"sinks/kafka/send.go",
+			"defer func() { p.survive(queues, recover()) }()",
+			"defer func(queues []*queue) { p.survive(queues, recover()) }(queues)"},
 	}
 }
 

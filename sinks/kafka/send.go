@@ -24,7 +24,7 @@ const (
 // lane sends the queues of one leader, the first piece of each at a time: the next one of a partition only when the
 // one before is appended.
 func (p *publication) lane(leader int32, queues []*queue) {
-	defer p.survive(queues)
+	defer func() { p.survive(queues, recover()) }()
 	broker := p.cluster.leader(leader)
 	if broker == nil {
 		for _, q := range queues {
@@ -42,8 +42,7 @@ func (p *publication) lane(leader int32, queues []*queue) {
 }
 
 // survive turns a panic in a lane, which would end the process, into unknown results.
-func (p *publication) survive(queues []*queue) {
-	cause := recover()
+func (p *publication) survive(queues []*queue, cause any) {
 	if cause == nil {
 		return
 	}
