@@ -1,13 +1,16 @@
 package kafka
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/segmentio/kafka-go/compress"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -88,4 +91,27 @@ func TestPanicInALaterRequest(t *testing.T) {
 		accepted(t, results[3:])
 		accepted(t, publish(t, s, batch))
 	}
+}
+
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("boom") }
+
+// TestPanicBeforeTheReply: the reply may come yet, so the connection isn't used again.
+func TestPanicBeforeTheReply(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, 1, kfake.SeedTopics(1, "a"))
+	s := open(t, cluster.ListenAddrs()[0])
+	accepted(t, publish(t, s, messages("a", 1)))
+	for _, p := range s.cluster.pools {
+		for _, c := range p.idle {
+			c.in = bufio.NewReader(panicking{})
+		}
+	}
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		time.Sleep(100 * time.Millisecond)
+		return nil, nil, false
+	})
+	wantAll(t, publish(t, s, messages("a", 1)), sinks.Unknown, sinks.ScopeMessage)
+	accepted(t, publish(t, s, messages("a", 1)))
 }
