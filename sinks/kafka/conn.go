@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/jobrelay/relay/sinks"
 )
 
 // maxReply bounds what one reply may take of memory: a length that isn't Kafka's (another protocol on the port)
@@ -186,4 +188,12 @@ func ended(ctx context.Context) error {
 		return errTimeout
 	}
 	return cause
+}
+
+// inTime is the rule for turns, [sinks.InTime], in our words.
+func inTime(ctx context.Context, start time.Time) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return sinks.InTime(ctx, start)
 }
