@@ -110,6 +110,26 @@ func TestLateSequence(t *testing.T) {
 	}
 }
 
+// TestLateTurnMakesNoConnection: to make one would take what is left, and look like an outage.
+func TestLateTurnMakesNoConnection(t *testing.T) {
+	t.Parallel()
+	cluster := fake(t, 1, kfake.SeedTopics(1, "a"))
+	s := open(t, cluster.ListenAddrs()[0], map[string]string{"MAX_IN_FLIGHT": "1"})
+	accepted(t, publish(t, s, messages("a", 1)))
+	for _, p := range s.cluster.pools {
+		p.pop().close()
+		if err := p.acquire(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(600*time.Millisecond, p.release)
+	}
+	cluster.ControlKey(int16(kmsg.ApiVersions), func(kmsg.Request) (kmsg.Response, error, bool) {
+		time.Sleep(500 * time.Millisecond)
+		return nil, nil, false
+	})
+	wantAll(t, publishIn(t, s, messages("a", 1), time.Second), sinks.Unavailable, sinks.ScopeMessage)
+}
+
 // TestSlowConnection: one that takes most of a call's time to be made isn't used in this call, but it is in the next.
 func TestSlowConnection(t *testing.T) {
 	t.Parallel()
