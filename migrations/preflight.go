@@ -90,6 +90,9 @@ func (want column) problems(has foundColumn) []string {
 	if !slices.Contains(want.types, has.typ) {
 		p = append(p, fmt.Sprintf("column %s is %s, must be %s", has.name, has.typ, strings.Join(want.types, " or ")))
 	}
+	if !has.deterministic {
+		p = append(p, fmt.Sprintf("column %s has the collation %s, for which texts of different bytes are equal: must be a deterministic one", has.name, has.collation))
+	}
 	if want.notNull && !has.notNull {
 		p = append(p, fmt.Sprintf("column %s allows NULL, must be NOT NULL", has.name))
 	}
