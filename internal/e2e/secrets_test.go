@@ -235,7 +235,7 @@ func (l *leaks) badDays() {
 		"SQS away":                {"SQS_ENDPOINT": "http://" + away},
 		"SQS that isn't":          {"SQS_ENDPOINT": services.RabbitMQManagement(l.t)},
 		"AWS process that warns":  {"=AWS_ACCESS_KEY_ID": "", "=AWS_SECRET_ACCESS_KEY": "", "=AWS_CONFIG_FILE": l.file("aws", "[default]\ncredential_process = "+credentials)},
-		"proxy broken":            {"SQS_ENDPOINT": "http://sqs.invalid", "=HTTP_PROXY": "http://u:" + inAWS + "@h:port"},
+		"proxy away":              {"SQS_ENDPOINT": "http://sqs.invalid", "=HTTP_PROXY": "http://u:" + inAWS + "@" + away},
 		"SQS endpoint with user":  {"SQS_ENDPOINT": "http://u:" + inAWS + "@" + away},
 		"both ways":               {"KAFKA_SASL_PASSWORD": inDatabase},
 		"no such file":            {"KAFKA_SASL_PASSWORD_FILE": "/absent"},

@@ -40,7 +40,6 @@ func newClient(settings Settings, log *slog.Logger) (*client, error) {
 		t.MaxIdleConnsPerHost = settings.Parallel + 2
 		t.MaxIdleConns = 0
 		t.IdleConnTimeout = idleTimeout
-		t.Proxy = proxy
 		t.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext
 	})
 	options := []func(*awsconfig.LoadOptions) error{
@@ -81,15 +80,6 @@ func newClient(settings Settings, log *slog.Logger) (*client, error) {
 		return nil, errors.New("REGION: is needed, here or in AWS's usual variables (AWS_REGION) and files")
 	}
 	return c, nil
-}
-
-// proxy is that of the environment. Go's own error repeats the variable, with a password that is in it.
-func proxy(r *http.Request) (*url.URL, error) {
-	u, err := http.ProxyFromEnvironment(r)
-	if err != nil {
-		return nil, errors.New("what HTTPS_PROXY or HTTP_PROXY holds is no URL")
-	}
-	return u, nil
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
