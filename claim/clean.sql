@@ -1,21 +1,16 @@
 -- Removes the old among the next finished jobs of a kind, in the order in which they finished.
 --
 -- The slice is bounded by what is looked at, not by what is removed: jobs that stay (dead ones, other people's) may be
--- many. Rows somebody holds are skipped, and the predicate is checked again under the lock: an operator may have
--- requeued the job. Only rows with a token: what an old worker finished is its own. The keys that dead jobs closed go with
--- them.
---
--- What stays is met in any number, so it is told from the row that the walk has in hand; only the others are looked up.
+-- many. Only rows with a token: what an old worker finished is its own; the walk has those in hand, so they aren't looked
+-- up. Rows somebody holds are skipped, and the age is checked under the lock: an operator may have requeued the job. The
+-- keys that dead jobs closed go with them.
 --
 -- $1 kind   $2 from this finished_at   $3 age of done ones, $4 of dead ones, in microseconds, NULL: they stay
 -- $5 most rows to look at   $6 NULL: any job; else ids: only these when $7, else all but these
 -- $8 removes nothing, and lists what it would remove
 WITH slice AS MATERIALIZED (
     SELECT j.id, j.finished_at,
-           j.lease_token IS NOT NULL
-             AND j.finished_at < statement_timestamp()
-                   - CASE j.status WHEN 'done' THEN $3::bigint WHEN 'dead' THEN $4::bigint END * interval '1 microsecond'
-             AND ($6::bigint[] IS NULL OR (j.id = ANY ($6::bigint[])) = $7::boolean) AS old
+           j.lease_token IS NOT NULL AND ($6::bigint[] IS NULL OR (j.id = ANY ($6::bigint[])) = $7::boolean) AS ours
     FROM :jobs AS j
     WHERE j.kind = $1::text
       AND j.finished_at IS NOT NULL
@@ -26,8 +21,7 @@ WITH slice AS MATERIALIZED (
 ), old AS MATERIALIZED (
     SELECT j.id
     FROM :jobs AS j
-    WHERE j.id = ANY (ARRAY (SELECT id FROM slice WHERE old))
-      AND j.lease_token IS NOT NULL
+    WHERE j.id = ANY (ARRAY (SELECT id FROM slice WHERE ours))
       AND j.finished_at < statement_timestamp()
             - CASE j.status WHEN 'done' THEN $3::bigint WHEN 'dead' THEN $4::bigint END * interval '1 microsecond'
     FOR UPDATE OF j SKIP LOCKED
