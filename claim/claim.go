@@ -18,6 +18,9 @@ import (
 // priority first within a kind, sorted by id. Of a kind that keeps the order of its keys it takes runs: the oldest
 // unfinished jobs of a key without a gap, and nothing of a key whose oldest is held, not due, or behind a closed one.
 //
+// A row that Postgres refuses to let be claimed is named in the log and left out for a while; of an ordered kind it holds
+// its key, and nothing else.
+//
 // gate is asked once per known pair. No rows and no error: nothing is due as far as the floors tell; the sweep covers
 // the rest. It is one round trip and one short transaction, two where there are kinds of both sorts. After an error
 // nothing is claimed, or what was claimed ends with its lease.

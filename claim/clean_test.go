@@ -98,7 +98,7 @@ func TestCleanForgetsKeysOfDeletedJobs(t *testing.T) {
 	finished(t, db, "k", "dead", "7", "1 s", 2500)
 	db.Exec(t, `UPDATE jobs SET status = 'ready', lease_token = NULL; UPDATE jobs SET key = 'key ' || id, kind = 'k' || id % 3; UPDATE jobs SET status = 'dead', lease_token = 7, last_error = 'x'`)
 	late := newQueue(t, db, Options{DeleteDone: true})
-	var key string = "late"
+	key := "late"
 	id := testdb.One[int64](t, db, `INSERT INTO jobs (kind, key, payload, status, lease_token, last_error) VALUES ('k0', 'late', '1', 'dead', 8, 'lease expired') RETURNING id`)
 	if lost := settle(t, late, []Lease{{ID: id, Token: 8, Kind: "k0", Key: &key}}, Outcome{Verdict: Done}); len(lost) > 0 {
 		t.Fatalf("lost %v", lost)

@@ -40,17 +40,20 @@ const (
 	// are claimed on the way. And parts of several rows get only searchStep, though Postgres can't end every function.
 	searchSplit = 8
 	searchStep  = time.Second
+	// After a step that took longer than searchQuick others have their turn for as long.
 	searchQuick = 100 * time.Millisecond
 )
+
+const statementTimeout = "57014"
 
 // refusesClaim is refusesRow of a claim, which reads the jobs as well: one that is too large may end it in other ways.
 func refusesClaim(err error) bool {
 	var pg *pgconn.PgError
-	return refusesRow(err) || errors.As(err, &pg) && (pg.Code == outOfMemory || pg.Code == "57014")
+	return refusesRow(err) || errors.As(err, &pg) && pg.Code == statementTimeout
 }
 
-// suspect leaves out what a refused claim would have taken, which next lists, so that the next one takes what lies behind. again: it can be
-// made at once. An error says that it wasn't because of a row.
+// suspect leaves out what a refused claim would have taken, which next lists, so that another takes what lies behind.
+// again: it can be made at once. An error says that it wasn't because of a row.
 func (q *Queue) suspect(cause error, next func() ([]suspects, error)) (again bool, err error) {
 	parts, err := next()
 	if err != nil {

@@ -88,7 +88,7 @@ func inSettling() []mutant {
 		{"a lost answer counts as a lost lease", "P4", "claim", "TestSettleAfterALostAnswer",
 			"claim/settle.go",
 			"if err != nil || unsure {\n\t\treturn nil, false, err",
-			"if err != nil {\n\t\treturn nil, false, err"},
+			"if err != nil || unsure && false {\n\t\treturn nil, false, err"},
 		{"fan-out forgets who has it", "P4", "claim", "TestVerdicts",
 			"claim/settle.go",
 			"c.reasons[i], c.delivered[i] = reason(o.Error), arrayLiteral(o.delivered())",
