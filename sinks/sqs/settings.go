@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -29,8 +30,13 @@ const (
 	defaultParallel = 16
 )
 
-// Validate has no relations to check.
-func (s *Settings) Validate() []error { return nil }
+// Validate wants no login in the endpoint: a URL is shown, and requests are signed.
+func (s *Settings) Validate() []error {
+	if u, err := url.Parse(s.Endpoint); err != nil || u.User != nil {
+		return []error{errors.New("ENDPOINT: must be a URL without a user: credentials are those of AWS's variables and files")}
+	}
+	return nil
+}
 
 var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.fifo)?$`)
 

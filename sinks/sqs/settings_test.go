@@ -23,6 +23,12 @@ func TestB30Settings(t *testing.T) {
 	if due := (Settings{"http://localhost:9324", "eu-west-1", 262_144, 4}); got != due {
 		t.Errorf("got %+v, want %+v", got, due)
 	}
+	for name, value := range map[string]string{"ENDPOINT": "http://user:password@localhost:9324", "REGION": "EU west"} {
+		problems := config.Decode(config.Environ{"RELAY_SQS_" + name: value}, "RELAY_SQS_", &Settings{})
+		if len(problems) != 1 || !strings.Contains(problems.Error(), "RELAY_SQS_"+name) || strings.Contains(problems.Error(), "password") {
+			t.Errorf("%s=%s: got %q, want one problem that names it, and no password", name, value, problems)
+		}
+	}
 	for name, value := range map[string]string{"ENDPOINT": "localhost:9324", "REGION": "EU west", "MAX_BYTES": "2MiB", "PARALLEL": "0"} {
 		problems := config.Decode(config.Environ{"RELAY_SQS_" + name: value}, "RELAY_SQS_", &Settings{})
 		if len(problems) != 1 || !strings.Contains(problems.Error(), "RELAY_SQS_"+name) {
