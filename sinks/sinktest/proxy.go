@@ -16,6 +16,7 @@ type Proxy struct {
 	mu        sync.Mutex
 	listener  net.Listener
 	swallow   bool
+	delay     time.Duration
 	conns     map[*proxied]struct{}
 	goroutine sync.WaitGroup
 }
@@ -69,11 +70,18 @@ func (p *Proxy) Cut() {
 	p.closeConns(func(*proxied) bool { return true })
 }
 
-// Heal ends Swallow and Cut.
+// Delay holds every answer back for so long from now on.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Heal ends Swallow, Cut and Delay.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.swallow = false
+	p.swallow, p.delay = false, 0
 	p.closeConns(func(c *proxied) bool { return c.lost })
 	if p.listener != nil {
 		return
@@ -155,13 +163,17 @@ func (p *Proxy) connect(l net.Listener, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// answers writes what the broker says to the client, unless it is being swallowed.
+// answers writes what the broker says to the client, some time later, unless it is being swallowed.
 type answers struct {
 	p *Proxy
 	c *proxied
 }
 
 func (a answers) Write(b []byte) (int, error) {
+	a.p.mu.Lock()
+	delay := a.p.delay
+	a.p.mu.Unlock()
+	time.Sleep(delay)
 	a.p.mu.Lock()
 	drop := a.p.swallow || a.c.lost
 	if drop {
