@@ -57,7 +57,7 @@ type Line interface {
 	Swallow()
 	// Cut breaks every connection and refuses new ones.
 	Cut()
-	// Delay holds every answer back for so long.
+	// Delay holds every answer back until so long after its request.
 	Delay(d time.Duration)
 	// Heal ends Swallow, Cut and Delay. Connections that lost answers are closed: their bytes no longer make sense.
 	Heal()

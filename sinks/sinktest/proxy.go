@@ -24,7 +24,8 @@ type Proxy struct {
 // proxied is one connection of a client, and the one to the broker that serves it.
 type proxied struct {
 	client, broker net.Conn
-	lost           bool // an answer was dropped
+	asked          time.Time // when the last bytes of a request came
+	lost           bool      // an answer was dropped
 }
 
 // NewProxy listens on a free port and passes everything to target (host:port) until t ends.
@@ -70,7 +71,7 @@ func (p *Proxy) Cut() {
 	p.closeConns(func(*proxied) bool { return true })
 }
 
-// Delay holds every answer back for so long from now on.
+// Delay holds every answer back until so long after its request, from now on.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +156,7 @@ func (p *Proxy) connect(l net.Listener, client net.Conn) {
 		_, _ = io.Copy(answers{p, c}, broker)
 		client.Close()
 	})
-	_, _ = io.Copy(broker, client) // requests
+	_, _ = io.Copy(requests{p, c}, client)
 	broker.Close()
 	client.Close()
 	p.mu.Lock()
@@ -163,7 +164,20 @@ func (p *Proxy) connect(l net.Listener, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// answers writes what the broker says to the client, some time later, unless it is being swallowed.
+// requests writes what the client says to the broker.
+type requests struct {
+	p *Proxy
+	c *proxied
+}
+
+func (r requests) Write(b []byte) (int, error) {
+	r.p.mu.Lock()
+	r.c.asked = time.Now()
+	r.p.mu.Unlock()
+	return r.c.broker.Write(b)
+}
+
+// answers writes what the broker says to the client, when its time has come, unless it is being swallowed.
 type answers struct {
 	p *Proxy
 	c *proxied
@@ -171,9 +185,9 @@ type answers struct {
 
 func (a answers) Write(b []byte) (int, error) {
 	a.p.mu.Lock()
-	delay := a.p.delay
+	wait := a.p.delay - time.Since(a.c.asked)
 	a.p.mu.Unlock()
-	time.Sleep(delay)
+	time.Sleep(wait)
 	a.p.mu.Lock()
 	drop := a.p.swallow || a.c.lost
 	if drop {
