@@ -60,7 +60,7 @@ func recovery(s *suite) {
 func slowBroker(s *suite) {
 	const (
 		calls = 40 // more than a sink has turns at once
-		limit = 4 * short
+		limit = 8 * short
 	)
 	sink, address, line := s.outage()
 	accepted := messages(address, 5)
