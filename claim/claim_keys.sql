@@ -32,7 +32,8 @@ WITH asked AS MATERIALIZED (
     FROM asked AS p
     CROSS JOIN LATERAL (
         WITH RECURSIVE walk AS (
-            SELECT p.start AS key, -9223372036854775808 AS edge, NULL::bigint AS id, 0 AS n, 0 AS opened, false AS open
+            -- The sub-select gives the walk the collation of the column, whatever that is; its condition is never met.
+            SELECT CASE WHEN false THEN (SELECT j.key FROM :jobs AS j LIMIT 0) ELSE p.start END AS key, -9223372036854775808 AS edge, NULL::bigint AS id, 0 AS n, 0 AS opened, false AS open
             UNION ALL
             SELECT h.key, 9223372036854775807, h.id, w.n + 1, w.opened + h.open::integer, h.open
             FROM walk AS w

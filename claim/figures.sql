@@ -2,7 +2,8 @@
 --
 -- A job that was never tried counts from its run_at: it may have been enqueued long before. One that was moved to a
 -- later time, by a retry or a paused destination, counts from where it began; a copy made by replay, whose created_at
--- is the original's, always from its run_at.
+-- is the original's, always from its run_at. One that was never tried and says why waits for a paused destination: it
+-- counts for the age although its time was put off.
 --
 -- $1 kinds   $2 priorities   $3 most rows of a pair
 SELECT p.ord::integer, c.n::integer, c.ready::integer, c.due::integer, c.running::integer, c.oldest
@@ -13,9 +14,10 @@ CROSS JOIN LATERAL (
            count(*) FILTER (WHERE e.due) AS due,
            count(*) FILTER (WHERE e.status = 'running') AS running,
            coalesce(extract(epoch FROM statement_timestamp() - min(e.since)
-             FILTER (WHERE e.due AND e.since > '-infinity')), 0)::float8 AS oldest
+             FILTER (WHERE (e.due OR e.held) AND e.since > '-infinity')), 0)::float8 AS oldest
     FROM (
         SELECT j.status, j.status = 'ready' AND j.run_at <= statement_timestamp() AS due,
+               j.status = 'ready' AND j.attempts = 0 AND j.last_error IS NOT NULL AS held,
                CASE WHEN j.attempts = 0 AND j.last_error IS NULL OR j.replay_of IS NOT NULL THEN j.run_at
                     ELSE coalesce(j.created_at, j.run_at) END AS since
         FROM :jobs AS j

@@ -350,7 +350,7 @@ func (q *Queue) served(outcomes []Outcome, lost []int64) {
 		}
 		at := name{k, *o.Lease.Key}
 		last[at] = max(last[at], o.Lease.ID)
-		stuck[at] = stuck[at] || o.Verdict != Done || slices.Contains(lost, o.Lease.ID)
+		stuck[at] = stuck[at] || o.Verdict != Done || slices.Contains(lost, o.Lease.ID) || o.Late
 	}
 	for at, id := range last {
 		if !stuck[at] {

@@ -65,6 +65,7 @@ type Outcome struct {
 	After     time.Duration // Retry: until the next try. Release: 0 leaves run_at as it is, else run_at is now + After
 	Alone     bool          // Retry: next time in a batch of its own (otherwise the mark is cleared)
 	Error     string        // Retry, Dead: the reason, cut to 4 KiB; Release: kept as it was when empty
+	Late      bool          // the lease is known to be lost: a Done counts as long as nobody else has claimed the job
 }
 
 // Pair is one (kind, priority) of the pending index.

@@ -78,3 +78,6 @@ func New(db *pgxpool.Pool, o Options) (*Store, error) {
 	}
 	return &Store{db: db, opt: o, sql: sql}, nil
 }
+
+// Options returns what the store was made with, defaults filled in.
+func (s *Store) Options() Options { return s.opt }

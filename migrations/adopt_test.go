@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"testing"
 	"time"
 
@@ -30,7 +31,9 @@ func TestAdoptAMillionRows(t *testing.T) {
 	})
 }
 
-const legacyRow = `md5(concat_ws('|', id, kind, payload, status, run_at, attempts, max_attempts, leased_until, coalesce(last_error, 'NULL')))`
+// legacyRow is a row as old workers see it, but for the reason that a dead row lacked.
+const legacyRow = `md5(concat_ws('|', id, kind, payload, status, run_at, attempts, max_attempts, leased_until,
+    coalesce(last_error, CASE status WHEN 'dead' THEN 'no reason recorded' ELSE 'NULL' END)))`
 
 func adoptWhileOldWorkersRun(t *testing.T, db *testdb.DB) {
 	db.Exec(t, `CREATE TABLE before AS SELECT id, status, `+legacyRow+` AS row FROM jobs`)
@@ -58,9 +61,8 @@ WHERE (b.status IN ('done', 'dead') OR NOT b.id = ANY ($1) AND b.status <> 'runn
 	if got := testdb.One[int](t, db, changed, w.Touched); got != 0 {
 		t.Errorf("rows that changed though no old worker touched them: got %d, want 0", got)
 	}
-	wrong := `SELECT count(*) FROM jobs WHERE (status IN ('done', 'dead')) <> (finished_at IS NOT NULL)`
-	if got := testdb.One[int](t, db, wrong); got != 0 {
-		t.Errorf("rows whose finished_at doesn't fit their status: got %d, want 0", got)
+	if got := testdb.One[int](t, db, unstamped); got != 0 {
+		t.Errorf("rows whose finished_at or reason doesn't fit their status: got %d, want 0", got)
 	}
 	if got := testdb.One[int](t, db, `SELECT count(*) FROM jobs j JOIN before b USING (id) WHERE created_at IS NOT NULL`); got != 0 {
 		t.Errorf("old rows with a made-up created_at: got %d, want 0", got)
@@ -72,9 +74,11 @@ WHERE (b.status IN ('done', 'dead') OR NOT b.id = ANY ($1) AND b.status <> 'runn
 	}
 }
 
+// unstamped counts the rows that the triggers would have stamped.
+const unstamped = `SELECT count(*) FROM jobs WHERE (status IN ('done', 'dead')) <> (finished_at IS NOT NULL) OR status = 'dead' AND last_error IS NULL`
+
 func legacyRowOf(alias string) string {
-	return `md5(concat_ws('|', ` + alias + `.id, ` + alias + `.kind, ` + alias + `.payload, ` + alias + `.status, ` + alias + `.run_at, ` +
-		alias + `.attempts, ` + alias + `.max_attempts, ` + alias + `.leased_until, coalesce(` + alias + `.last_error, 'NULL')))`
+	return regexp.MustCompile(`\b(id|kind|payload|status|run_at|attempts|max_attempts|leased_until|last_error)\b`).ReplaceAllString(legacyRow, alias+".$1")
 }
 
 func waitFor(t *testing.T, what string, ok func() bool) {
@@ -132,15 +136,36 @@ func TestAdoptBehindAnOpenTransaction(t *testing.T) {
 	})
 }
 
+// Dead rows that were never given a reason, or only have a time, are among the dead jobs as all others are.
+func TestDeadRowsOfBefore(t *testing.T) {
+	onEach(t, func(t *testing.T, server string) {
+		db := testdb.LegacyOn(t, server, 4_000)
+		db.Exec(t, `ALTER TABLE jobs ADD finished_at timestamptz`)
+		db.Exec(t, `UPDATE jobs SET finished_at = '2020-01-01Z' WHERE status = 'dead' AND id % 3 = 0`)
+		want := `SELECT count(*) FROM jobs WHERE status = 'dead'`
+		indexed := `SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL AND last_error IS NOT NULL AND status = 'dead'`
+		kept := `SELECT count(*) FROM jobs WHERE finished_at = '2020-01-01Z' OR last_error = 'boom'`
+		n := testdb.One[int](t, db, kept)
+		db.Migrate(t, migrations.Options{})
+		if got, want := testdb.One[int](t, db, indexed), testdb.One[int](t, db, want); got != want || want != 1000 {
+			t.Errorf("dead jobs that their index holds: got %d, want %d", got, want)
+		}
+		if got := testdb.One[int](t, db, kept); got != n {
+			t.Errorf("times and reasons that stayed: got %d, want %d", got, n)
+		}
+		if got := testdb.One[int](t, db, `SELECT count(*) FROM jobs WHERE status <> 'dead' AND last_error IS NOT NULL`); got != 0 {
+			t.Errorf("others that were given a reason: %d", got)
+		}
+	})
+}
+
 // The backfill passes by a row that somebody holds, and comes back for it.
 func TestBackfillComesBackForHeldRows(t *testing.T) {
 	onEach(t, func(t *testing.T, server string) {
 		db := testdb.LegacyOn(t, server, 400)
 		db.Migrate(t, options)
 		downTo(t, db, 3)
-		unstamped := func() int {
-			return testdb.One[int](t, db, `SELECT count(*) FROM jobs WHERE status IN ('done', 'dead') AND finished_at IS NULL`)
-		}
+		left := func() int { return testdb.One[int](t, db, unstamped) }
 		db.Exec(t, `UPDATE jobs SET finished_at = NULL`)
 		holder, err := db.Pool.Begin(t.Context())
 		if err != nil {
@@ -152,15 +177,15 @@ func TestBackfillComesBackForHeldRows(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- migrations.Up(t.Context(), db.Config, migrations.Options{Table: db.Table}) }()
-		waitFor(t, "all rows but the two to be stamped", func() bool { return unstamped() == 2 })
+		waitFor(t, "all rows but the two to be stamped", func() bool { return left() == 2 })
 		if err := holder.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
-		if got := unstamped(); got != 0 {
-			t.Errorf("finished rows without a time: got %d, want 0", got)
+		if got := left(); got != 0 {
+			t.Errorf("rows left: got %d, want 0", got)
 		}
 		late := `SELECT count(*) FROM jobs WHERE finished_at IS DISTINCT FROM CASE WHEN status IN ('done', 'dead') THEN run_at END`
 		if got := testdb.One[int](t, db, late); got != 0 {

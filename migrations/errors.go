@@ -7,6 +7,8 @@ var (
 	ErrNotMigrated = errors.New("the schema is not migrated")
 	// ErrNoOrderIndex says that a route keeps the order of keys, but the index for it was left out or isn't whole.
 	ErrNoOrderIndex = errors.New("the index for the order of keys is missing")
+	// ErrNameTaken says that something else has the name of an index that the relay needs; nothing was changed.
+	ErrNameTaken = errors.New("the name of an index is taken")
 	// ErrTooNew says that the schema comes from a newer version that no longer supports this one.
 	ErrTooNew = errors.New("the schema is too new")
 	// ErrNotAdoptable says that the table that exists can't be taken over as it is; nothing was changed.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/pressly/goose/v3"
@@ -131,11 +132,11 @@ func (m *migrator) ready(ctx context.Context) error {
 		return fmt.Errorf("%w: table %s is gone but %s says that it was migrated: restore it, or drop the relay_… tables and functions of the schema too",
 			ErrNotMigrated, m.names, m.in(bookkeepingTable))
 	}
+	if err := m.acceptable(ctx); err != nil {
+		return err
+	}
 	if m.exists && m.version() < 3 {
-		if err := m.adoptable(ctx); err != nil {
-			return err
-		}
-		if err := m.refuseBy(ctx, m.rehearse); err != nil {
+		if err := m.refuseBy(ctx, ErrNotAdoptable, m.rehearse); err != nil {
 			return err
 		}
 	}
@@ -156,19 +157,18 @@ func (m *migrator) provider(v view) (*goose.Provider, error) {
 	build := goose.NewGoMigration(indexStep,
 		&goose.GoFunc{RunDB: func(ctx context.Context, _ *sql.DB) error { return m.buildIndexes(ctx, v, indexes...) }},
 		&goose.GoFunc{RunDB: func(ctx context.Context, _ *sql.DB) error {
-			return m.dropIndexes(ctx, v.index("pending"), v.index("finished"), v.index("dead"), v.index(orderIndex))
+			return m.dropIndexes(ctx, append(slices.Clone(indexes), orderIndex)...)
 		}})
 	return goose.NewProvider(goose.DialectCustom, m.db, steps, goose.WithStore(newStore(m.state, v)),
 		goose.WithDisableGlobalRegistry(true), goose.WithGoMigrations(build), goose.WithLogger(goose.NopLogger()))
 }
 
-// choices brings what is no step but an option to what the caller wants now.
+// choices brings what is no step but an option to what the caller wants now, and puts indexes right that were dropped or
+// left half built.
 func (m *migrator) choices(ctx context.Context) error {
-	v := m.view(m.options)
-	if !m.options.WithoutOrder {
-		if err := m.buildIndexes(ctx, v, orderIndex); err != nil {
-			return err
-		}
+	// The others too: the step that built them is long done when somebody has dropped one.
+	if err := m.buildIndexes(ctx, m.view(m.options), m.wanted()...); err != nil {
+		return err
 	}
 	if m.options.FillFactor == 0 {
 		return nil
@@ -234,7 +234,7 @@ func (m *migrator) retire(ctx context.Context) error {
 	if leases > 0 {
 		m.log.Warn("old workers still hold leases; without their indexes they read the whole table", "leases", leases)
 	}
-	return m.dropIndexes(ctx, m.index("ready"), m.index("running"))
+	return m.dropIndexes(ctx, "ready", "running")
 }
 
 // explain takes goose's wrapping off and gives our own refusals their sentinel and remedy.

@@ -52,7 +52,7 @@ func (n names) String() string {
 // in qualifies a name that lives beside the table.
 func (n names) in(name string) string { return pgx.Identifier{n.schema, name}.Sanitize() }
 
-func (n names) index(name string) string { return n.table + "_" + name + "_idx" }
+func (n names) index(name string) string { return sqlname.Table{Name: n.table}.Index(name) }
 
 func quote(name string) string { return pgx.Identifier{name}.Sanitize() }
 

@@ -8,20 +8,23 @@ import (
 	"strings"
 )
 
-// adoptable refuses, by name and with the rule, a table that the relay couldn't work with. It only reads, one look after
-// the other: a later one would fail on what an earlier one finds.
-func (m *migrator) adoptable(ctx context.Context) error {
-	return m.refuseBy(ctx, m.relationProblems, m.columnProblems, m.rowProblems)
+// acceptable refuses, by name and with the rule, a table that the relay couldn't work with, and names of indexes that mean
+// something else. It only reads, one look after the other: a later one would fail on what an earlier one finds.
+func (m *migrator) acceptable(ctx context.Context) error {
+	if m.exists && m.version() < 3 {
+		return m.refuseBy(ctx, ErrNotAdoptable, m.relationProblems, m.columnProblems, m.indexProblems, m.rowProblems)
+	}
+	return m.refuseBy(ctx, ErrNameTaken, m.indexProblems)
 }
 
-func (m *migrator) refuseBy(ctx context.Context, looks ...func(context.Context) ([]string, error)) error {
+func (m *migrator) refuseBy(ctx context.Context, as error, looks ...func(context.Context) ([]string, error)) error {
 	for _, look := range looks {
 		problems, err := look(ctx)
 		if err != nil {
 			return err
 		}
 		if len(problems) > 0 {
-			return fmt.Errorf("table %s: %w, nothing was changed: %s", m.names, ErrNotAdoptable, strings.Join(problems, "; "))
+			return fmt.Errorf("table %s: %w, nothing was changed: %s", m.names, as, strings.Join(problems, "; "))
 		}
 	}
 	return nil
@@ -86,6 +89,9 @@ func (want column) problems(has foundColumn) []string {
 	var p []string
 	if !slices.Contains(want.types, has.typ) {
 		p = append(p, fmt.Sprintf("column %s is %s, must be %s", has.name, has.typ, strings.Join(want.types, " or ")))
+	}
+	if !has.deterministic {
+		p = append(p, fmt.Sprintf("column %s has the collation %s, for which texts of different bytes are equal: must be a deterministic one", has.name, has.collation))
 	}
 	if want.notNull && !has.notNull {
 		p = append(p, fmt.Sprintf("column %s allows NULL, must be NOT NULL", has.name))

@@ -57,10 +57,8 @@ func plan(ctx context.Context, db *pgx.ConnConfig, o Options) ([]part, error) {
 	if err := m.tooNew(); err != nil || m.version() > latest {
 		return nil, err
 	}
-	if m.exists && m.version() < 3 {
-		if err := m.adoptable(ctx); err != nil {
-			return nil, err
-		}
+	if err := m.acceptable(ctx); err != nil {
+		return nil, err
 	}
 	return m.plan(ctx)
 }
@@ -101,14 +99,13 @@ func (m *migrator) plan(ctx context.Context) ([]part, error) {
 		p.statements = append(p.statements, record+";")
 		parts = append(parts, p)
 	}
+	if m.version() >= indexStep {
+		return m.appendIndexes(ctx, parts, v, "indexes that are missing", m.wanted()...)
+	}
 	if m.options.WithoutOrder {
 		return parts, nil
 	}
-	p, err := m.indexPart(ctx, v, "the index of per-key order", orderIndex)
-	if err != nil {
-		return nil, err
-	}
-	return append(parts, p), nil
+	return m.appendIndexes(ctx, parts, v, "the index of per-key order", orderIndex)
 }
 
 func (m *migrator) step(ctx context.Context, v view, version int64) (part, error) {
@@ -123,17 +120,22 @@ func (m *migrator) step(ctx context.Context, v view, version int64) (part, error
 	return part{title: title, statements: []string{upSection(text)}, transaction: !strings.Contains(text, "+goose NO TRANSACTION")}, nil
 }
 
+func (m *migrator) appendIndexes(ctx context.Context, parts []part, v view, title string, which ...string) ([]part, error) {
+	p, err := m.indexPart(ctx, v, title, which...)
+	return append(parts, p), err
+}
+
 func (m *migrator) indexPart(ctx context.Context, v view, title string, which ...string) (part, error) {
 	p := part{title: title, statements: []string{"SET lock_timeout = 0;"}}
 	for _, name := range which {
-		valid, exists, err := m.findIndex(ctx, m.db, v.index(name))
+		f, err := m.findIndex(ctx, name)
 		if err != nil {
 			return p, err
 		}
-		if valid {
+		if f.valid {
 			continue
 		}
-		if exists {
+		if f.ours {
 			p.statements = append(p.statements, "DROP INDEX CONCURRENTLY IF EXISTS "+m.in(v.index(name))+";")
 		}
 		text, err := v.render("sql/indexes/" + name + ".sql")

@@ -31,6 +31,8 @@ ALTER TABLE jobs ADD status job_status NOT NULL DEFAULT 'ready'`, []string{"colu
 			{"smallint attempts", `ALTER TABLE jobs ALTER attempts TYPE smallint`, []string{"column attempts is smallint"}, false},
 			{"kind may be NULL", `ALTER TABLE jobs ALTER kind DROP NOT NULL`, []string{"column kind allows NULL"}, false},
 			{"a key of another type", `ALTER TABLE jobs ADD key integer`, []string{"column key is integer, must be text"}, false},
+			{"an order of letters that isn't the bytes'", `CREATE COLLATION nocase (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+ALTER TABLE jobs ADD key text COLLATE nocase, ALTER last_error TYPE text COLLATE nocase`, []string{"column key has the collation", "nocase", "column last_error", "must be a deterministic one"}, false},
 			{"a priority of another type", `ALTER TABLE jobs ADD priority integer NOT NULL DEFAULT 0`, []string{"column priority is integer, must be smallint"}, false},
 			{"a token of somebody else", `ALTER TABLE jobs ADD lease_token bigint`, []string{"column lease_token exists already"}, false},
 			{"a column that wants a value", `ALTER TABLE jobs ADD tenant text NOT NULL DEFAULT 'x'; ALTER TABLE jobs ALTER tenant DROP DEFAULT`, []string{"column tenant", "default"}, false},

@@ -83,13 +83,19 @@ type view struct {
 	NewStorage      []setting // to set
 	OwnStorage      []setting // to reset on the way down
 	DropData        bool
-	Concurrently    string // CONCURRENTLY and what belongs to it, or nothing on a table without rows
+	collations      map[string]string // COLLATE and the collation of columns that have another than the database's
+	Concurrently    string            // CONCURRENTLY and what belongs to it, or nothing on a table without rows
 }
 
-func (v view) Table() string              { return v.quoted() }
-func (v view) In(name string) string      { return v.in(name) }
-func (v view) Index(name string) string   { return quote(v.index(name)) }
-func (v view) Channel() string            { return literal(v.table + "_ready") }
+func (v view) Table() string            { return v.quoted() }
+func (v view) In(name string) string    { return v.in(name) }
+func (v view) Index(name string) string { return quote(v.index(name)) }
+func (v view) Channel() string          { return literal(v.table + "_ready") }
+
+// Collation is what the definition of a column beside the table says that is compared with one of the table: under
+// another collation no index would serve the comparison.
+func (v view) Collation(column string) string { return v.collations[column] }
+
 func (v view) Lock(purpose string) string { return literal("relay " + purpose + " " + v.String()) }
 
 // view prepares the templates' data from what was found.
@@ -99,6 +105,12 @@ func (s state) view(o Options) view {
 		names: s.names, Exists: s.exists, Checks: checks, DropData: o.DropData,
 		Adopted: s.detailOf(1).Adopted, Columns: missing(s.columnNames()),
 		Added: three.Added, PayloadNullable: three.PayloadNullable, LossTest: lossTest(three.Added),
+	}
+	v.collations = map[string]string{}
+	for _, c := range s.columns {
+		if c.collation != "" {
+			v.collations[c.name] = " COLLATE " + c.collation
+		}
 	}
 	for _, want := range storage {
 		if want.Name == "fillfactor" && o.FillFactor != 0 {

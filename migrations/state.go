@@ -40,6 +40,8 @@ type detail struct {
 type foundColumn struct {
 	name, typ           string
 	notNull, hasDefault bool
+	collation           string // quoted and qualified; "" the database's
+	deterministic       bool   // equal texts are the same bytes
 }
 
 // queryer is *sql.DB, *sql.Conn or *sql.Tx.
@@ -119,7 +121,7 @@ func (s *state) readColumns(ctx context.Context, q queryer) error {
 	}
 	return each(rows, func() error {
 		var c foundColumn
-		if err := rows.Scan(&c.name, &c.typ, &c.notNull, &c.hasDefault); err != nil {
+		if err := rows.Scan(&c.name, &c.typ, &c.notNull, &c.hasDefault, &c.collation, &c.deterministic); err != nil {
 			return err
 		}
 		s.columns = append(s.columns, c)

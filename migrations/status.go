@@ -80,20 +80,36 @@ func Check(ctx context.Context, conn Querier, table string) error {
 	return checkVersion(ctx, conn, n)
 }
 
+// CheckIndexes returns nil when the table has the indexes that every relay needs, by their names and by what they are.
+// Otherwise the error is ErrNotMigrated or ErrNameTaken and says what to do, or it is what kept it from looking.
+func CheckIndexes(ctx context.Context, conn Querier, table string) error {
+	for _, name := range indexes {
+		if err := checkIndex(ctx, conn, table, name, ErrNotMigrated, "run `relay migrate up`"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // CheckOrder returns nil when the table has the index that routes with `order: key` need, which [Options].WithoutOrder
-// leaves out. Otherwise the error is ErrNoOrderIndex, or what kept it from looking.
+// leaves out. Otherwise the error is ErrNoOrderIndex or ErrNameTaken, or what kept it from looking.
 func CheckOrder(ctx context.Context, conn Querier, table string) error {
+	return checkIndex(ctx, conn, table, orderIndex, ErrNoOrderIndex, "run `relay migrate up` (without --without-order)")
+}
+
+func checkIndex(ctx context.Context, conn Querier, table, name string, missing error, remedy string) error {
 	n, err := find(ctx, conn, table)
 	if err != nil {
 		return err
 	}
-	var valid bool
-	err = conn.QueryRow(ctx, query("index"), n.in(n.index("order")), n.quoted()).Scan(&valid)
+	f, err := n.readIndex(conn.QueryRow(ctx, query("index"), n.in(n.index(name)), n.quoted()), name)
 	switch {
-	case err != nil && !errors.Is(err, pgx.ErrNoRows):
-		return fmt.Errorf("look up the order index of %s: %w", n, err)
-	case !valid:
-		return fmt.Errorf("%w: %s has no valid index %s: run `relay migrate up` (without --without-order)", ErrNoOrderIndex, n, n.index("order"))
+	case err != nil:
+		return err
+	case f.exists && !f.ours:
+		return fmt.Errorf("%w: %s", ErrNameTaken, n.taken(name, f))
+	case !f.valid:
+		return fmt.Errorf("%w: %s has no valid index %s: %s", missing, n, n.index(name), remedy)
 	}
 	return nil
 }

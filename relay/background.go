@@ -24,7 +24,7 @@ func (r *Relay) sweep(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.database.report(err)
+		r.database.report(sourceSweep, err)
 		if err != nil {
 			continue
 		}

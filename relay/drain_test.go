@@ -16,8 +16,7 @@ func TestDrainLongAfterABatchWasLeft(t *testing.T) {
 	db.Exec(t, `CREATE FUNCTION `+db.Schema+`.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now'; END $$;
 		CREATE TRIGGER refuse BEFORE UPDATE ON `+db.Table+` FOR EACH ROW WHEN (NEW.status = 'done') EXECUTE FUNCTION `+db.Schema+`.refuse()`)
 	e := run(t, db, options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": &script{}}, change: func(c *Config, store *claim.Options) {
-		c.Lease, c.PublishTimeout = 2*time.Second, time.Second
-		store.Lease = c.Lease
+		store.Lease, c.PublishTimeout = 2*time.Second, time.Second
 	}})
 	e.enqueue("a", 1)
 	e.eventually("it is left and claimed once more", func() bool { return e.jobs("a")["running/2"] == 1 }, func() any { return e.jobs("a") })

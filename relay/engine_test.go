@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -144,6 +145,33 @@ func TestB24RejectedByOneDestination(t *testing.T) {
 	}
 }
 
+// What one destination rejects while another is away waits for it, out of the way of the jobs behind.
+func TestB24RejectedBesideAnOutage(t *testing.T) {
+	t.Parallel()
+	const refused, fine = 120, 200
+	picky, away := &script{}, &script{}
+	picky.set(func(m sinks.Message) sinks.Result {
+		if strings.Contains(string(m.Payload), "refuse me") {
+			return sinks.Result{Outcome: sinks.Rejected, Err: errors.New("not this one")}
+		}
+		return sinks.Result{Outcome: sinks.Accepted}
+	}, nil)
+	away.set(all(sinks.Unavailable, sinks.ScopeSink), errAway)
+	e := run(t, testdb.New(t), options{routes: one("a", "picky:x", "away:y"), sinks: map[string]sinks.Sink{"picky": picky, "away": away}})
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, payload) SELECT 'a', '"refuse me"' FROM generate_series(1, $1::int)`, refused)
+	e.enqueue("a", fine)
+	delivered := func() string {
+		return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE delivered = '{picky:x}'`)
+	}
+	e.eventually("those behind are delivered", func() bool { return delivered() == fmt.Sprint(fine) }, func() any { return delivered() })
+	e.eventually("the others say why they wait", func() bool {
+		return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE last_error LIKE 'picky:x: not this one; away:y: %'`) == fmt.Sprint(refused)
+	}, func() any { return text(e, `SELECT array_agg(DISTINCT last_error)::text FROM `+e.db.Table) })
+	away.set(nil, nil)
+	e.until("a", "done/1", fine)
+	e.until("a", "dead/1", refused)
+}
+
 // B28: a sink that hangs holds only its own lane.
 func TestB28HungSinkHoldsOnlyItsLane(t *testing.T) {
 	t.Parallel()
@@ -163,7 +191,7 @@ func TestB05LeasesAreRenewed(t *testing.T) {
 	db := testdb.New(t)
 	s := &script{delay: 400 * time.Millisecond}
 	short := func(c *Config, o *claim.Options) {
-		c.Lease, o.Lease, c.PublishTimeout, c.Workers = 1500*time.Millisecond, 1500*time.Millisecond, time.Second, 1
+		o.Lease, c.PublishTimeout, c.Workers = 1500*time.Millisecond, time.Second, 1
 	}
 	e := run(t, db, options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: short})
 	db.Exec(t, `INSERT INTO `+db.Table+` (kind, payload, alone) SELECT 'a', '1', true FROM generate_series(1, 10)`) // 4 s one by one
@@ -306,18 +334,35 @@ func TestSourceIsPartOfTheID(t *testing.T) {
 	}
 }
 
+// A claim that brought half a batch is followed by the next one at once: half of the Store's batch, in rows or bytes.
+func TestFullBatch(t *testing.T) {
+	t.Parallel()
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": &clock{}}, change: func(_ *Config, o *claim.Options) {
+		o.BatchSize, o.BatchBytes = 5, 1000
+	}})
+	large := []claim.Lease{{Payload: bytes.Repeat([]byte(" "), 500)}}
+	for n, full := range []bool{false, false, false, true, true} {
+		if got := e.full(make([]claim.Lease, n)); got != full {
+			t.Errorf("%d of 5 jobs are a full batch: %v", n, got)
+		}
+	}
+	if !e.full(large) {
+		t.Error("half of the bytes aren't a full batch")
+	}
+}
+
 // A batch is out of the sink's hands before its lease ends, early enough to be settled, also when that is sooner than the
 // time for publishing.
 func TestPublishingEndsBeforeTheLease(t *testing.T) {
 	t.Parallel()
 	deadlines := make(chan time.Duration, 1)
 	s := &clock{deadlines}
-	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) {
-		c.PublishTimeout = c.Lease - time.Millisecond
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, o *claim.Options) {
+		c.PublishTimeout = o.Lease - time.Millisecond
 	}})
 	e.enqueue("a", 1)
-	if got, most := <-deadlines, e.Lease-margin(e.Lease); got > most || got < most/2 {
-		t.Errorf("of a lease of %v the sink gets %v, want at most %v", e.Lease, got, most)
+	if got, most := <-deadlines, e.batch.Lease-margin(e.batch.Lease); got > most || got < most/2 {
+		t.Errorf("of a lease of %v the sink gets %v, want at most %v", e.batch.Lease, got, most)
 	}
 	e.until("a", "done/1", 1)
 }

@@ -113,7 +113,7 @@ type options struct {
 func run(t *testing.T, db *testdb.DB, o options) *engine {
 	t.Helper()
 	store := claim.Options{Table: db.Table, Lease: 10 * time.Second, BatchSize: 50}
-	c := Config{Routes: o.routes, Sinks: o.sinks, Source: "test", Workers: 2, Lease: store.Lease, PublishTimeout: 5 * time.Second,
+	c := Config{Routes: o.routes, Sinks: o.sinks, Source: "test", Workers: 2, PublishTimeout: 5 * time.Second,
 		PollMax: 100 * time.Millisecond, RetryBase: 20 * time.Millisecond, RetryMax: 100 * time.Millisecond, DrainTimeout: 10 * time.Second, Retention: time.Hour}
 	if o.change != nil {
 		o.change(&c, &store)

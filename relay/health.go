@@ -1,10 +1,6 @@
 package relay
 
-import (
-	"fmt"
-	"sync"
-	"time"
-)
+import "time"
 
 // Health is what readiness shows.
 type Health struct {
@@ -63,36 +59,4 @@ func (r *Relay) Health() Health {
 		}
 	})
 	return h
-}
-
-// databaseState remembers how the last statements went.
-type databaseState struct {
-	mu     sync.Mutex
-	err    error
-	lastOK time.Time
-}
-
-// silence is how long the database may say nothing: a statement of the sweep is due every second.
-const silence = 10 * time.Second
-
-func (d *databaseState) report(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.err = err; err == nil {
-		d.lastOK = time.Now()
-	}
-}
-
-func (d *databaseState) state(now time.Time) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.err != nil:
-		return d.err.Error()
-	case d.lastOK.IsZero():
-		return "starting"
-	case now.Sub(d.lastOK) > silence:
-		return fmt.Sprintf("no answer for %v", now.Sub(d.lastOK).Round(time.Second))
-	}
-	return "ok"
 }

@@ -29,7 +29,7 @@ func (r *Relay) keep(leases []claim.Lease) *hold {
 	h.renewed(held)
 	go func() {
 		defer close(h.done)
-		tick := time.NewTicker(r.Lease / 3)
+		tick := time.NewTicker(r.batch.Lease / 3)
 		defer tick.Stop()
 		for {
 			select {
@@ -50,7 +50,7 @@ func (r *Relay) extend(ctx context.Context, h *hold, held []*claim.Lease) []*cla
 	if ctx.Err() != nil {
 		return held
 	}
-	r.database.report(err)
+	r.database.report(sourceSettle, err)
 	if err != nil {
 		return held
 	}

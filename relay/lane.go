@@ -80,7 +80,7 @@ func (r *Relay) full(leases []claim.Lease) bool {
 	for i := range leases {
 		bytes += int64(leases[i].Size())
 	}
-	return len(leases) >= (r.BatchSize+1)/2 || bytes >= r.BatchBytes/2
+	return len(leases) >= (r.batch.BatchSize+1)/2 || bytes >= r.batch.BatchBytes/2
 }
 
 // sleep waits; false when ctx ended.

@@ -107,16 +107,9 @@ func (m *metrics) published(sink string, took time.Duration, batch []sinks.Messa
 type settledKey struct{ kind, destination, verdict string }
 
 // settled counts verdicts that were written, by destination.
-func (m *metrics) settled(verdicts []verdict, lost []int64) {
-	gone := map[int64]bool{}
-	for _, id := range lost {
-		gone[id] = true
-	}
+func (m *metrics) settled(verdicts []verdict) {
 	n := map[settledKey]int{}
 	for _, v := range verdicts {
-		if gone[v.lease.ID] {
-			continue
-		}
 		kind := m.kind(v.lease.Kind)
 		for _, a := range v.attempts {
 			word := v.out.Verdict

@@ -114,7 +114,7 @@ type parcel struct {
 
 // send publishes jobs to all their destinations, the sinks side by side.
 func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*delivery) {
-	ends := h.ends().Add(-margin(r.Lease))
+	ends := h.ends().Add(-margin(r.batch.Lease))
 	if len(jobs) == 0 || ctx.Err() != nil {
 		return
 	}
@@ -155,9 +155,7 @@ func (a *attempt) sendable(adm *admission, address string, ends time.Time) bool 
 	wait, reason, ok := adm.admit(a.to.sink, address)
 	if !ok {
 		a.result.Err = fmt.Errorf("paused: %s", reason)
-		if !a.to.address.fixed() && adm.pauses.open(place{a.to.sink, ""}) {
-			a.wait = jitter(wait)
-		}
+		a.pause, a.apart = jitter(wait), !a.to.address.fixed() && adm.pauses.open(place{a.to.sink, ""})
 	}
 	return ok
 }

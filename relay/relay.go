@@ -28,10 +28,7 @@ type Config struct {
 
 	Source         string        // first half of the message id
 	Workers        int           // per lane; default 4
-	BatchSize      int           // as the Store's; default 500
-	BatchBytes     int64         // as the Store's; default 8 MiB
-	Lease          time.Duration // as the Store's; default 1m
-	PublishTimeout time.Duration // default 20s; less than Lease
+	PublishTimeout time.Duration // default 20s; less than the Store's lease
 	PollMin        time.Duration // default 5ms
 	PollMax        time.Duration // default 1s
 	RetryBase      time.Duration // default 10s
@@ -47,6 +44,7 @@ type Config struct {
 // Relay relays. Make one with [New], start it with Run, once.
 type Relay struct {
 	Config
+	batch   claim.Options // the Store's
 	policy  policy
 	router  *Router
 	queue   *claim.Queue
@@ -54,7 +52,7 @@ type Relay struct {
 	metrics *metrics
 	calls   map[string]*caller // by sink
 
-	database  databaseState
+	database  *database
 	listening atomic.Value // string, as in Health
 	drain     drain
 }
@@ -90,7 +88,8 @@ func New(c Config) (*Relay, error) {
 		return nil, fmt.Errorf("configure the relay: %w", errors.Join(problems...))
 	}
 	router.sequence(c.Sinks)
-	r := &Relay{Config: c, router: router, policy: policy{c.RetryBase, c.RetryMax}}
+	r := &Relay{Config: c, batch: c.Store.Options(), router: router, policy: policy{c.RetryBase, c.RetryMax}}
+	r.database = newDatabase(c.Log)
 	r.queue = c.Store.Queue(r.Serves)
 	r.queue.ShareOf(router.share)
 	r.queue.OrderOf(router.orderOf)
@@ -112,7 +111,6 @@ func (c *Config) setDefaults() {
 			*d = v
 		}
 	}
-	set(&c.Lease, time.Minute)
 	set(&c.PublishTimeout, 20*time.Second)
 	set(&c.PollMin, 5*time.Millisecond)
 	set(&c.PollMax, time.Second)
@@ -120,8 +118,6 @@ func (c *Config) setDefaults() {
 	set(&c.RetryMax, time.Hour)
 	set(&c.DrainTimeout, 25*time.Second)
 	c.Workers = cmp.Or(c.Workers, 4)
-	c.BatchSize = cmp.Or(c.BatchSize, 500)
-	c.BatchBytes = cmp.Or(c.BatchBytes, 8<<20)
 	if c.Registerer == nil {
 		c.Registerer = prometheus.NewRegistry()
 	}
@@ -140,8 +136,8 @@ func (c *Config) validate() error {
 		return errors.New("at least one route is needed")
 	case c.Workers < 0:
 		return fmt.Errorf("workers: %d is negative", c.Workers)
-	case c.PublishTimeout >= c.Lease:
-		return fmt.Errorf("publish timeout %v is not less than the lease %v", c.PublishTimeout, c.Lease)
+	case c.PublishTimeout >= c.Store.Options().Lease:
+		return fmt.Errorf("publish timeout %v is not less than the lease %v", c.PublishTimeout, c.Store.Options().Lease)
 	case c.PollMax < c.PollMin:
 		return fmt.Errorf("poll max %v is less than poll min %v", c.PollMax, c.PollMin)
 	case c.RetryMax < c.RetryBase:

@@ -51,7 +51,7 @@ func (d *destination) fixed() (string, bool) {
 
 // NewRouter compiles the routes. Each problem is one error whose text names the route ("route 2 (order.*): …"),
 // the value and the rule. warnings tell of routes hidden by earlier ones. checkAddress (by sink name) is asked about
-// each address; a destination of a sink that it lacks is a problem.
+// each address, with a letter in the place of each value of a job; a destination of a sink that it lacks is a problem.
 func NewRouter(routes []Route, checkAddress map[string]func(address string) error) (r *Router, problems []error, warnings []string) {
 	r = &Router{}
 	for i, given := range routes {
@@ -115,7 +115,9 @@ func compileDestination(text string, checkAddress map[string]func(string) error)
 		return nil, err
 	}
 	if check != nil {
-		if err := check(address); err != nil {
+		if err := check(t.sample()); err != nil && !t.fixed() {
+			return nil, fmt.Errorf("with %s for each value of the job: %w", sampleValue, err)
+		} else if err != nil {
 			return nil, err
 		}
 	}

@@ -1,8 +1,13 @@
 package relay
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jobrelay/relay/claim"
+	"github.com/jobrelay/relay/sinks"
 )
 
 func TestB25PatternMatches(t *testing.T) {
@@ -138,5 +143,38 @@ func TestRouterWarnsOfHiddenRoutes(t *testing.T) {
 	}, anyAddress("kafka"))
 	if len(problems) != 0 || len(warnings) != 1 || !strings.Contains(warnings[0], "route 2 (order.*) is never used") {
 		t.Errorf("problems %v, warnings %v", problems, warnings)
+	}
+}
+
+// A sink's rules are asked about an address as a job may have it, and about each job's own.
+func TestRulesSeeNoTemplates(t *testing.T) {
+	t.Parallel()
+	var asked []string
+	rules := map[string]func(string) error{"q": func(address string) error {
+		asked = append(asked, address)
+		if strings.ContainsAny(address, "{} ") {
+			return errors.New("no braces, no spaces")
+		}
+		return nil
+	}}
+	r, problems, _ := NewRouter([]Route{
+		{Kind: "a", To: []string{"q:plain", "q:jobs-{kind}.{header.x y}", "q:{key}"}},
+		{Kind: "b", To: []string{"q:{{a", "q:b {kind}"}},
+	}, rules)
+	if due := []string{"plain", "jobs-x.x", "x", "{a", "b x"}; !slices.Equal(asked, due) {
+		t.Errorf("asked about %q, want %q", asked, due)
+	}
+	if len(problems) != 2 || !strings.HasSuffix(problems[0].Error(), `"q:{{a": no braces, no spaces`) ||
+		!strings.HasSuffix(problems[1].Error(), `"q:b {kind}": with x for each value of the job: no braces, no spaces`) {
+		t.Errorf("problems: %q", problems)
+	}
+	e := &Relay{router: r}
+	e.CheckAddress = rules
+	key := "{x y/ä}"
+	d := e.address(&claim.Lease{Kind: "a", Key: &key, Headers: []byte(`{"x y": "1"}`), Payload: []byte(`1`)})
+	for i, due := range []sinks.Outcome{sinks.Unavailable, sinks.Unavailable, sinks.Rejected} { // not sent yet, and never sent
+		if got := d.attempts[i].result; got.Outcome != due {
+			t.Errorf("%s: got %v (%v), want %v", d.attempts[i].to.text, got.Outcome, got.Err, due)
+		}
 	}
 }

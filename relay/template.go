@@ -55,6 +55,22 @@ func (t template) fixed() bool {
 	return true
 }
 
+// sampleValue stands for a value that comes with the job: one letter, which is legal in any name.
+const sampleValue = "x"
+
+// sample is an address as a job may have it. A sink's rules are for addresses and know nothing of templates.
+func (t template) sample() string {
+	var b strings.Builder
+	for _, p := range t {
+		if p.field != "" {
+			b.WriteString(sampleValue)
+		} else {
+			b.WriteString(p.literal)
+		}
+	}
+	return b.String()
+}
+
 // expand gives a job's address, or says which value the job lacks.
 func (t template) expand(l *claim.Lease, headers []sinks.Header) (string, error) {
 	if len(t) == 1 && t[0].field == "" {

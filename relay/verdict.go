@@ -13,7 +13,8 @@ import (
 type attempt struct {
 	to     *destination
 	result sinks.Result
-	wait   time.Duration // the address is paused for so long: the job comes back then
+	pause  time.Duration // its place is paused for so long
+	apart  bool          // only its address is, which other jobs of the kind needn't share
 }
 
 // Reasons of a dead job, the closed list that metrics name.
@@ -30,12 +31,15 @@ type policy struct{ base, max time.Duration }
 // set with Dead, cause is the destination that decided.
 //
 //	any Failed or Unknown  retry, or dead when the attempts are used up
-//	else any Unavailable   release: the broker has definitely not taken it, the attempt is given back
+//	else any Unavailable   release: the broker has definitely not taken it, the attempt is given back; until the
+//	                       pause ends, where claims would bring the job again before
 //	else any Rejected      dead, while the other destinations have it
 //	else                   done
 func (p policy) decide(l *claim.Lease, attempts []attempt) (out claim.Outcome, reason string, cause *destination) {
 	out = claim.Outcome{Lease: l, Verdict: claim.Done}
 	worst := sinks.Accepted
+	var pause time.Duration
+	rejected, apart := false, false
 	for _, a := range attempts {
 		switch o := a.result.Outcome; {
 		case o == sinks.Accepted:
@@ -44,13 +48,20 @@ func (p policy) decide(l *claim.Lease, attempts []attempt) (out claim.Outcome, r
 			worst, cause = o, a.to
 		}
 		out.Alone = out.Alone || a.result.Outcome == sinks.Unknown
-		out.After = max(out.After, a.wait)
+		rejected = rejected || a.result.Outcome == sinks.Rejected
+		apart = apart || a.apart
+		pause = max(pause, a.pause)
 	}
 	switch worst {
 	case sinks.Accepted:
 		return out, "", nil
 	case sinks.Unavailable:
 		out.Verdict = claim.Release
+		// A destination that is paused as a whole keeps its kind from being claimed, but not for one that is open: what
+		// that one rejects would come again at once, for ever, and before all others.
+		if apart || rejected {
+			out.After, out.Error = max(pause, pauseMin), explain(attempts)
+		}
 		return out, "", cause
 	case sinks.Rejected:
 		out.Verdict, out.Error, reason = claim.Dead, explain(attempts), reasonRejected

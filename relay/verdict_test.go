@@ -52,6 +52,9 @@ func TestDecide(t *testing.T) {
 			if out.Verdict != c.want || len(out.Delivered) != c.delivered || out.Alone != c.alone || reason != c.reason {
 				t.Errorf("got %v delivered %v alone %v reason %q, want %v %d %v %q", out.Verdict, out.Delivered, out.Alone, reason, c.want, c.delivered, c.alone, c.reason)
 			}
+			if waits := out.Verdict == claim.Release && slices.Contains(c.outcomes, rejected); waits != (out.After >= pauseMin && out.Verdict == claim.Release) {
+				t.Errorf("a %v comes back after %v", out.Verdict, out.After)
+			}
 			if (out.Verdict == claim.Dead || out.Verdict == claim.Retry) && (out.Error == "" || cause == nil) {
 				t.Errorf("no reason: %q, cause %v", out.Error, cause)
 			}

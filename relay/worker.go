@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jobrelay/relay/claim"
@@ -16,7 +17,7 @@ func (r *Relay) work(ctx context.Context, l *lane) {
 			return
 		}
 		if progress := r.pass(ctx, adm, leases); !progress {
-			sleep(ctx, jitter(r.PollMax/4)) // nothing could be sent: don't claim the same jobs in a hot loop
+			sleep(ctx, jitter(min(r.PollMax/4, pauseMin))) // nothing could be sent: don't claim the same jobs in a hot loop
 		}
 	}
 }
@@ -30,10 +31,8 @@ func (r *Relay) pass(ctx context.Context, adm *admission, leases []claim.Lease) 
 	verdicts := make([]verdict, 0, len(batch))
 	runs := false
 	for _, d := range batch {
-		if hold.isLost(d.lease.ID) {
-			continue
-		}
 		out, reason, cause := r.policy.decide(d.lease, d.attempts)
+		out.Late = hold.isLost(d.lease.ID) // the fence decides: what was accepted is done if nobody else has it
 		runs = runs || d.run != nil
 		outcomes = append(outcomes, out)
 		verdicts = append(verdicts, verdict{d, out, reason, cause})
@@ -61,7 +60,7 @@ func (r *Relay) claim(adm *admission) ([]claim.Lease, error) {
 	ctx, cancel := context.WithTimeout(r.drain.work, claimTimeout)
 	defer cancel()
 	leases, err := r.queue.Claim(ctx, adm.gate)
-	r.database.report(err)
+	r.database.report("claims of lane "+adm.lane.name, err)
 	if err == nil {
 		r.metrics.claimed(leases)
 	}
@@ -74,10 +73,10 @@ func (r *Relay) settle(hold *hold, outcomes []claim.Outcome, verdicts []verdict)
 	if len(outcomes) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.drain.work, 2*r.Lease)
+	ctx, cancel := context.WithTimeout(r.drain.work, 2*r.batch.Lease)
 	defer cancel()
 	lost, err := r.queue.Settle(ctx, outcomes)
-	r.database.report(err)
+	r.database.report(sourceSettle, err)
 	if err != nil {
 		if r.drain.draining.Load() { // earlier ones have long come back
 			r.drain.gaveUp.Store(true)
@@ -85,12 +84,14 @@ func (r *Relay) settle(hold *hold, outcomes []claim.Outcome, verdicts []verdict)
 		r.Log.Error("could not settle a batch; its jobs come back when their leases end", "jobs", len(outcomes), "error", err)
 		return
 	}
+	written := slices.DeleteFunc(verdicts, func(v verdict) bool { return slices.Contains(lost, v.lease.ID) })
+	lost = slices.DeleteFunc(lost, hold.isLost) // that has been said
 	r.metrics.lost(len(lost))
 	if len(lost) > 0 {
 		r.Log.Warn("leases were lost before their jobs were settled; nothing was changed", "jobs", len(lost), "job_id", lost[0])
 	}
-	r.metrics.settled(verdicts, lost)
-	r.logDead(verdicts)
+	r.metrics.settled(written)
+	r.logDead(written)
 }
 
 // logDead writes one line for a batch, whatever it holds: a thousand dead jobs are not a thousand lines.

@@ -86,8 +86,8 @@ type Settings interface {
 	// Validate checks relations between settings. Each error begins with the setting's name without prefix, as in
 	// "TLS_KEY: is needed with TLS_CERT".
 	Validate() []error
-	// CheckAddress says what is wrong with the address part of a route (it may hold templates), or nil. Also called
-	// with expanded addresses: an address that can never be valid is then the job's fault.
+	// CheckAddress says why an address can never be valid, or nil. It is asked about those of the routes at the start,
+	// with a letter for each value that comes with the job, and about each job's own: then it is the job's fault.
 	CheckAddress(address string) error
 	// Open makes the sink. It doesn't connect: a broker that is away doesn't stop a start.
 	Open(name string, log *slog.Logger) (Sink, error)

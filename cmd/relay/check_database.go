@@ -28,11 +28,21 @@ func (s *settings) databaseCheck(db *pgxpool.Pool) check {
 			return append(found, ops.Finding{Level: ops.Fail, Subject: "schema", Text: explain(err).Error()})
 		}
 		found = append(found, ops.Finding{Level: ops.OK, Subject: "schema", Text: "table " + s.Table + " is migrated"})
-		checks := []check{p.Privileges, p.Index, s.vacuumCheck(db)}
+		checks := []check{p.Privileges, s.indexCheck(db, p), s.vacuumCheck(db)}
 		if s.router != nil && s.router.Ordered() {
 			checks = append(checks, s.orderCheck(db))
 		}
 		return append(found, together(ctx, checks)...)
+	}
+}
+
+// indexCheck looks for the indexes, and asks how claims are planned when they are there.
+func (s *settings) indexCheck(db *pgxpool.Pool, p ops.Preflight) check {
+	return func(ctx context.Context) []ops.Finding {
+		if err := migrations.CheckIndexes(ctx, db, s.Table); err != nil {
+			return []ops.Finding{{Level: ops.Fail, Subject: "indexes", Text: err.Error()}}
+		}
+		return append([]ops.Finding{{Level: ops.OK, Subject: "indexes", Text: "those that claims, retention and dead jobs need are there"}}, p.Plan(ctx)...)
 	}
 }
 

@@ -43,7 +43,8 @@ func remedy(err error) (what string, known bool) {
 	switch {
 	case errors.Is(err, migrations.ErrNotMigrated), errors.Is(err, migrations.ErrNoOrderIndex):
 		return "RELAY_MIGRATE=true has relay run do it", true
-	case errors.Is(err, migrations.ErrTooNew), errors.Is(err, migrations.ErrNotAdoptable), errors.Is(err, errOldPostgres):
+	case errors.Is(err, migrations.ErrTooNew), errors.Is(err, migrations.ErrNotAdoptable), errors.Is(err, migrations.ErrNameTaken),
+		errors.Is(err, errOldPostgres):
 		return "", true
 	case !errors.As(err, &pg):
 		return "", false

@@ -129,7 +129,6 @@ func (s *settings) relay(store *claim.Store, open map[string]sinks.Sink, source 
 		CheckAddress:   s.checkAddress(),
 		Source:         source,
 		Workers:        s.Workers,
-		Lease:          s.Lease,
 		PublishTimeout: s.PublishTimeout,
 		PollMin:        s.PollMin,
 		PollMax:        s.PollMax,

@@ -144,7 +144,7 @@ func engine(b testing.TB, db *testdb.DB, to target, deleteDone bool) *relay.Rela
 		b.Fatal(err)
 	}
 	r, err := relay.New(relay.Config{
-		Store: store, Source: "bench", BatchSize: batchSize, Workers: workers, Retention: time.Hour,
+		Store: store, Source: "bench", Workers: workers, Retention: time.Hour,
 		Routes: []relay.Route{{Kind: "bench", To: []string{"to:" + to.address}, Order: to.order}}, Sinks: map[string]sinks.Sink{"to": to.sink},
 	})
 	if err != nil {

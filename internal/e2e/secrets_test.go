@@ -213,6 +213,7 @@ func (l *leaks) badDays() {
 	away, role := "127.0.0.1:1", l.db.Schema+"_c"
 	database := func(u string) settings { return settings{"DATABASE_URL_FILE": "", "DATABASE_URL": u} }
 	rabbit := func(u string) settings { return settings{"RABBITMQ_URL_FILE": "", "RABBITMQ_URL": u} }
+	credentials := `echo 'expires soon' && echo '{"Version": 1, "AccessKeyId": "AKID", "SecretAccessKey": "` + inAWS + `"}'`
 	wrong := withUser(l.t, l.db.URL, role, inDatabase+"x")
 	for what, bad := range map[string]settings{
 		"wrong database password": database(wrong),
@@ -233,6 +234,9 @@ func (l *leaks) badDays() {
 		"RabbitMQ list":           rabbit("amqp://u:" + inRabbit + "@" + away + "/,u:" + inRabbit + "@h"),
 		"SQS away":                {"SQS_ENDPOINT": "http://" + away},
 		"SQS that isn't":          {"SQS_ENDPOINT": services.RabbitMQManagement(l.t)},
+		"AWS process that warns":  {"=AWS_ACCESS_KEY_ID": "", "=AWS_SECRET_ACCESS_KEY": "", "=AWS_CONFIG_FILE": l.file("aws", "[default]\ncredential_process = "+credentials)},
+		"proxy away":              {"SQS_ENDPOINT": "http://sqs.invalid", "=HTTP_PROXY": "http://u:" + inAWS + "@" + away},
+		"SQS endpoint with user":  {"SQS_ENDPOINT": "http://u:" + inAWS + "@" + away},
 		"both ways":               {"KAFKA_SASL_PASSWORD": inDatabase},
 		"no such file":            {"KAFKA_SASL_PASSWORD_FILE": "/absent"},
 		"unknown variable":        {"KAFKA_SASL_PASWORD": inDatabase, "DATABASE_PASSWORD": inDatabase},

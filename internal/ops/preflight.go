@@ -17,9 +17,6 @@ var serverSQL string
 //go:embed privileges.sql
 var privilegesSQL string
 
-//go:embed index.sql
-var indexSQL string
-
 //go:embed plan.sql
 var planSQL string
 
@@ -119,18 +116,13 @@ func (p Preflight) Privileges(ctx context.Context) []Finding {
 	return found
 }
 
-// Index says whether the index that claims walk is there, valid and used.
-func (p Preflight) Index(ctx context.Context) []Finding {
-	var name string
-	var valid bool
-	switch err := p.DB.QueryRow(ctx, indexSQL, p.table()).Scan(&name, &valid); {
-	case err == pgx.ErrNoRows:
-		return []Finding{{Fail, "pending index", "is missing: run relay migrate up"}}
-	case err != nil:
-		return []Finding{{Fail, "pending index", err.Error()}}
-	case !valid:
-		return []Finding{{Fail, "pending index", name + " is invalid: run relay migrate up again"}}
+// Plan says whether claims walk the pending index, which must be there.
+func (p Preflight) Plan(ctx context.Context) []Finding {
+	at, err := sqlname.Parse(p.Table)
+	if err != nil {
+		return []Finding{{Fail, "claim plan", err.Error()}}
 	}
+	name := at.Index("pending")
 	plan, err := p.plan(ctx)
 	switch {
 	case err != nil:

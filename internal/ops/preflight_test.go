@@ -33,7 +33,7 @@ func TestPreflightOfGoodDatabase(t *testing.T) {
 	p := preflight(testdb.New(t))
 	expect(t, p.Server(t.Context()), "ok", "PostgreSQL")
 	expect(t, p.Privileges(t.Context()), "ok")
-	expect(t, p.Index(t.Context()), "ok", "pending")
+	expect(t, p.Plan(t.Context()), "ok", "pending")
 }
 
 func TestPreflightOfOldServer(t *testing.T) {
@@ -83,15 +83,11 @@ func TestPreflightNamesMissingPrivileges(t *testing.T) {
 	}
 }
 
-func TestPreflightOfPendingIndex(t *testing.T) {
+func TestPreflightOfClaimPlan(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
 	p := preflight(db)
-	index := testdb.One[string](t, db, indexSQLName, p.table())
-	db.Exec(t, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = $1::text::regclass", index)
-	expect(t, p.Index(t.Context()), "fail", "invalid")
-	db.Exec(t, "DROP INDEX "+index)
-	expect(t, p.Index(t.Context()), "fail", "missing")
+	expect(t, p.Plan(t.Context()), "ok", "claims walk the index jobs_pending_idx")
+	db.Exec(t, "DROP INDEX jobs_pending_idx")
+	expect(t, p.Plan(t.Context()), "warn", "jobs_pending_idx")
 }
-
-const indexSQLName = "SELECT indexrelid::regclass::text FROM pg_index WHERE indrelid = to_regclass($1::text) AND pg_get_indexdef(indexrelid) LIKE '%priority DESC%'"

@@ -81,6 +81,9 @@ func (t Table) Beside(name string) string {
 // Quoted quotes the table's own name.
 func (t Table) Quoted() string { return t.Beside(t.Name) }
 
+// Index names one of the relay's indexes of the table, which lives in its schema.
+func (t Table) Index(what string) string { return t.Name + "_" + what + "_idx" }
+
 // String gives the name as people read it.
 func (t Table) String() string {
 	if t.Schema == "" {

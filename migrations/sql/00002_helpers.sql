@@ -5,15 +5,15 @@
 
 -- Which part of a kind relays own, 0 to 100 per cent; the one truth for relays and old workers.
 CREATE TABLE {{.In "relay_kinds"}} (
-    kind       text        PRIMARY KEY,
+    kind       text{{.Collation "kind"}} PRIMARY KEY,
     share      smallint    NOT NULL DEFAULT 100 CHECK (share BETWEEN 0 AND 100),
     changed_at timestamptz NOT NULL DEFAULT now()
 );
 
 -- Keys held back by a dead job. A row counts only while its job is still dead. No foreign key: it would lock jobs.
 CREATE TABLE {{.In "relay_closed_keys"}} (
-    kind      text        NOT NULL,
-    key       text        NOT NULL,
+    kind      text{{.Collation "kind"}} NOT NULL,
+    key       text{{.Collation "key"}} NOT NULL,
     job       bigint      NOT NULL,
     closed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (kind, key, job)

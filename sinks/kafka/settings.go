@@ -84,17 +84,10 @@ func (s *settings) Warnings() []string {
 	return found
 }
 
-// CheckAddress says what is wrong with a topic's name. A route's may hold templates.
-func (s *settings) CheckAddress(address string) error {
-	literal := template.ReplaceAllString(address, "x")
-	if literal == address {
-		return checkTopic(address)
-	}
-	return checkTopic(literal)
-}
+// CheckAddress says what is wrong with a topic's name.
+func (s *settings) CheckAddress(address string) error { return checkTopic(address) }
 
 var (
-	template = regexp.MustCompile(`\{(kind|key|header\.[^{}]+)\}`)
 	hostname = regexp.MustCompile(`^[a-zA-Z0-9._:%-]+$`)
 	legal    = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
 )

@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 	"time"
 
@@ -83,6 +84,56 @@ func TestB18HeadersFillAFrame(t *testing.T) {
 	want(t, results[0], sinks.Accepted, 0)
 	want(t, results[1], sinks.Rejected, 0, "131065", "131064", "frame_max")
 	want(t, results[2], sinks.Accepted, 0)
+}
+
+// Two names are routes to the broker: it wants a list, and closes the channel over anything else, with all that is in
+// flight on it. Whatever else a job's header may be called reaches every kind of queue and exchange.
+func TestHeadersThatRoute(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	s, q := open(t, b.url, one), b.queue(nil)
+	wantAll(t, publish(t, s, messages(1, "/"+q), patience), sinks.Accepted, 0) // nothing needs to go alone after that
+	for _, name := range []string{"CC", "BCC"} {
+		batch := messages(100, "/"+q)
+		batch[50].Headers = []sinks.Header{{Name: name, Text: "1", Value: int64(1)}}
+		for i, r := range publish(t, s, batch, patience) {
+			if i == 50 {
+				want(t, r, sinks.Rejected, sinks.ScopeMessage, name, "route")
+			} else {
+				want(t, r, sinks.Accepted, 0)
+			}
+		}
+	}
+}
+
+func TestHeadersThatLookLikeTheBrokers(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	s, dead := open(t, b.url, one), b.queue(nil)
+	var batch []sinks.Message
+	for _, name := range []string{
+		"cc", "Bcc", "x-cc", "x-death", "x-first-death-queue", "x-delay", "x-match", "x-stream-filter-value", "x-stream-offset", "x-delivery-count", "x-received-from",
+		"x-shovelled", "x-recent-history-no-store", "x-message-ttl", "x-expires", "x-priority", "x-user-id", "x-routed-by", "x-mqtt-publish-qos", "x-invalid-headers",
+		"user_id", "expiration", "priority", "delivery_mode", "timestamp_in_ms", "JMSType", "hash-on",
+	} {
+		for _, value := range []any{"", "v", true, int64(-1)} {
+			m := message(fmt.Sprint(name, " ", value), "")
+			m.Headers = []sinks.Header{{Name: name, Text: fmt.Sprint(value), Value: value}}
+			batch = append(batch, m)
+		}
+	}
+	headers := b.exchange("headers", nil)
+	b.bind(b.queue(nil), "", headers)
+	expiring := b.queue(amqp.Table{"x-message-ttl": int32(0), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead})
+	for _, address := range []string{"/" + b.queue(nil), "/" + expiring, "/" + b.queue(amqp.Table{"x-queue-type": "quorum"}), "/" + b.queue(amqp.Table{"x-queue-type": "stream"}), headers + "/"} {
+		for i := range batch {
+			batch[i].Address = address
+		}
+		wantAll(t, publish(t, s, batch, patience), sinks.Accepted, 0)
+	}
+	if got := len(b.read(dead, len(batch))); got != len(batch) {
+		t.Errorf("%d of %d messages that had expired arrived", got, len(batch))
+	}
 }
 
 // Kinds of queue and exchange that the sink knows nothing about.

@@ -25,6 +25,9 @@ func checkMessage(m *sinks.Message, frame int) error {
 		if len(h.Name) > maxShort {
 			return fmt.Errorf("the name of header %q has %d bytes, RabbitMQ takes at most %d", h.Name[:32]+"…", len(h.Name), maxShort)
 		}
+		if h.Name == "CC" || h.Name == "BCC" { // in another case they are names like any other
+			return fmt.Errorf("header %q: RabbitMQ reads it as more routing keys, and a job's data doesn't route", h.Name)
+		}
 		switch h.Value.(type) {
 		case string, bool, int64:
 		default:

@@ -3,7 +3,6 @@ package rabbitmq
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -31,7 +30,7 @@ func (s *settings) Validate() []error {
 // CheckAddress wants "exchange/routing key", or "/queue" for the default exchange.
 func (s *settings) CheckAddress(text string) error {
 	a, err := parseAddress(text)
-	if err == nil && !strings.Contains(text, "{") { // how long a template gets is known with the job
+	if err == nil {
 		err = a.check()
 	}
 	if err != nil {

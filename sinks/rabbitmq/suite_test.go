@@ -67,6 +67,8 @@ func TestSuite(t *testing.T) {
 			"content type of 256":    func(m *sinks.Message) { m.ContentType = strings.Repeat("x", 256) },
 			"header name of 300":     func(m *sinks.Message) { m.Headers = []sinks.Header{{Name: strings.Repeat("x", 300), Value: "v"}} },
 			"header of another type": func(m *sinks.Message) { m.Headers = []sinks.Header{{Name: "x", Value: []string{"v"}}} },
+			"header CC":              func(m *sinks.Message) { m.Headers = []sinks.Header{{Name: "CC", Text: "v", Value: "v"}} },
+			"header BCC":             func(m *sinks.Message) { m.Headers = []sinks.Header{{Name: "BCC", Text: "true", Value: true}} },
 			"header without value":   func(m *sinks.Message) { m.Headers = []sinks.Header{{Name: "x"}} },
 			"headers over a frame": func(m *sinks.Message) {
 				m.Headers = []sinks.Header{{Name: "x", Value: strings.Repeat("v", 140_000)}}

@@ -37,5 +37,5 @@ func (s *sink) checkEndpoint(ctx context.Context) error {
 	if c, _ := classifyCall(err, a); code(err) != "" && c.scope != sinks.ScopeSink {
 		return nil
 	}
-	return withCause(ctx, describe("check the endpoint", err))
+	return withCause(ctx, describe("check the endpoint", err, a))
 }

@@ -3,12 +3,14 @@ package sqs
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"sync/atomic"
 	"time"
 
@@ -50,37 +52,43 @@ func newClient(settings Settings, log *slog.Logger) (*client, error) {
 		options = append(options, awsconfig.WithRegion(settings.Region))
 	}
 	cfg, err := awsconfig.LoadDefaultConfig(context.Background(), options...)
-	if err != nil {
+	if _, isURL := errors.AsType[*url.Error](err); isURL { // its text repeats the URL, which may hold a password or token
+		return nil, errors.New("an address in AWS's variables or files is no URL")
+	} else if err != nil {
 		return nil, err
-	}
-	if cfg.Region == "" && settings.Endpoint != "" {
-		cfg.Region = fallbackRegion
 	}
 	// The SDK may have added certificates (AWS_CA_BUNDLE) to the client that it was given.
 	if changed, ok := cfg.HTTPClient.(*awshttp.BuildableClient); ok {
 		base = changed
 	}
 	pool := base.GetTransport()
-	return &client{
-		Client: awssqs.NewFromConfig(cfg, func(o *awssqs.Options) {
-			o.HTTPClient = &traced{&http.Client{Transport: pool, CheckRedirect: noRedirect}}
-			// Whoever retries has to know what was taken: only the relay does.
-			o.Retryer = aws.NopRetryer{}
-			o.RetryMaxAttempts = 1
-			// The SDK's check turns one wrong entry into an error without results for all ten.
-			o.DisableMessageChecksumValidation = true
-			if settings.Endpoint != "" {
-				o.BaseEndpoint = aws.String(settings.Endpoint)
-			}
-		}),
-		pool: pool,
-	}, nil
+	c := &client{pool: pool, Client: awssqs.NewFromConfig(cfg, func(o *awssqs.Options) {
+		o.HTTPClient = &traced{&http.Client{Transport: pool, CheckRedirect: noRedirect}}
+		// Whoever retries has to know what was taken: only the relay does.
+		o.Retryer = aws.NopRetryer{}
+		o.RetryMaxAttempts = 1
+		// The SDK's check turns one wrong entry into an error without results for all ten.
+		o.DisableMessageChecksumValidation = true
+		if settings.Endpoint != "" {
+			o.BaseEndpoint = aws.String(settings.Endpoint)
+		}
+		if o.Region == "" && o.BaseEndpoint != nil {
+			o.Region = fallbackRegion
+		}
+	})}
+	if c.Options().Region == "" {
+		return nil, errors.New("REGION: is needed, here or in AWS's usual variables (AWS_REGION) and files")
+	}
+	return c, nil
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// attempt records whether a call may have reached the server.
-type attempt struct{ connected atomic.Bool }
+// attempt records how far a call came.
+type attempt struct {
+	made      atomic.Bool // the request is complete: it has an endpoint and a signature
+	connected atomic.Bool // it may have reached the server
+}
 
 type attemptKey struct{}
 
@@ -100,6 +108,7 @@ type traced struct{ *http.Client }
 func (t *traced) Do(r *http.Request) (*http.Response, error) {
 	ctx := r.Context()
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
+		a.made.Store(true)
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 			// A request is given another connection only when nothing of it went out on the first.
 			GetConn: func(string) { a.connected.Store(false) },

@@ -2,7 +2,6 @@ package sqs
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -155,34 +154,4 @@ func denied(err error) bool { return strings.HasPrefix(code(err), "AccessDenied"
 // result makes the result of a class.
 func (c class) result(err error) sinks.Result {
 	return sinks.Result{Outcome: c.outcome, Scope: c.scope, Err: err}
-}
-
-// describe names what the server said, or what kept it from saying anything. The SDK's own text adds request ids and
-// the name of the client.
-func describe(operation string, err error) error {
-	if api := smithy.APIError(nil); code(err) != "" && errors.As(err, &api) {
-		return fmt.Errorf("sqs: %s: %w", operation, &refusal{code: api.ErrorCode(), message: api.ErrorMessage(), err: err})
-	}
-	if status := httpStatus(err); status >= 300 {
-		return fmt.Errorf("sqs: %s: %w", operation, &refusal{code: fmt.Sprintf("HTTP %d", status), message: http.StatusText(status), err: err})
-	}
-	return fmt.Errorf("sqs: %s: %w", operation, err)
-}
-
-// refusal is an error of the server in its own words.
-type refusal struct {
-	code, message string
-	err           error
-}
-
-func (r *refusal) Error() string { return r.code + ": " + clip(r.message) }
-func (r *refusal) Unwrap() error { return r.err }
-
-// clip bounds what a server can put into logs and last_error.
-func clip(s string) string {
-	const most = 300
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
 }

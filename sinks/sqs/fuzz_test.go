@@ -230,6 +230,7 @@ type inMemory struct{ http.Handler }
 
 func (m inMemory) Do(r *http.Request) (*http.Response, error) {
 	if a, ok := r.Context().Value(attemptKey{}).(*attempt); ok {
+		a.made.Store(true)
 		a.connected.Store(true)
 	}
 	w := httptest.NewRecorder()

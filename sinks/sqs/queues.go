@@ -135,7 +135,7 @@ func newLookupError(ctx context.Context, what string, err error, a *attempt) err
 	if scope == sinks.ScopeMessage { // a refusal that would be the message's, had there been one
 		scope = sinks.ScopeAddress
 	}
-	return &lookupError{scope, withCause(ctx, describe(what, err))}
+	return &lookupError{scope, withCause(ctx, describe(what, err, a))}
 }
 
 func (e *lookupError) Error() string { return e.err.Error() }

@@ -82,7 +82,7 @@ func (s *sink) refused(ctx context.Context, b bound, c call, err error, a *attem
 	if class.scope == sinks.ScopeAddress {
 		s.queues.forget(b.address)
 	}
-	err = withCause(ctx, describe("send to "+b.address, err))
+	err = withCause(ctx, describe("send to "+b.address, err, a))
 	if class == rejected {
 		err = fmt.Errorf("%w (%d bytes with its attributes; the limit as far as it is known is %d)", err, c[0].size, s.limit(b.queue))
 	}

@@ -1,6 +1,7 @@
 package sqs
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -29,27 +30,29 @@ const (
 	defaultParallel = 16
 )
 
-// Validate has no relations to check.
-func (s *Settings) Validate() []error { return nil }
+// Validate wants no login in the endpoint: a URL is shown, and requests are signed.
+func (s *Settings) Validate() []error {
+	if u, err := url.Parse(s.Endpoint); err != nil || u.User != nil {
+		return []error{errors.New("ENDPOINT: must be a URL without a user: credentials are those of AWS's variables and files")}
+	}
+	return nil
+}
 
-var (
-	queueName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.fifo)?$`)
-	template  = regexp.MustCompile(`\{[^{}]*\}`)
-)
+var queueName = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.fifo)?$`)
 
 const longestQueueName = 80
 
-// CheckAddress wants a queue's name or URL. What a template will be replaced by counts as fitting.
+// CheckAddress wants a queue's name or URL.
 func (s *Settings) CheckAddress(address string) error {
-	plain := template.ReplaceAllString(address, "t")
-	if isURL(plain) {
-		u, err := url.Parse(plain)
-		if err != nil || u.Host == "" || strings.Trim(u.Path, "/") == "" {
+	name := address
+	if isURL(address) {
+		u, err := url.Parse(address)
+		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") == "" {
 			return fmt.Errorf("sqs: %q is no queue's URL", address)
 		}
-		plain = plain[strings.LastIndexByte(strings.TrimRight(plain, "/"), '/')+1:]
+		name = address[strings.LastIndexByte(strings.TrimRight(address, "/"), '/')+1:]
 	}
-	if !queueName.MatchString(plain) || len(plain) > longestQueueName {
+	if !queueName.MatchString(name) || len(name) > longestQueueName {
 		return fmt.Errorf("sqs: %q is no queue's name: 1 to %d letters, digits, - and _, with .fifo at the end of a FIFO queue's", address, longestQueueName)
 	}
 	return nil

@@ -23,6 +23,12 @@ func TestB30Settings(t *testing.T) {
 	if due := (Settings{"http://localhost:9324", "eu-west-1", 262_144, 4}); got != due {
 		t.Errorf("got %+v, want %+v", got, due)
 	}
+	for name, value := range map[string]string{"ENDPOINT": "http://user:password@localhost:9324", "REGION": "EU west"} {
+		problems := config.Decode(config.Environ{"RELAY_SQS_" + name: value}, "RELAY_SQS_", &Settings{})
+		if len(problems) != 1 || !strings.Contains(problems.Error(), "RELAY_SQS_"+name) || strings.Contains(problems.Error(), "password") {
+			t.Errorf("%s=%s: got %q, want one problem that names it, and no password", name, value, problems)
+		}
+	}
 	for name, value := range map[string]string{"ENDPOINT": "localhost:9324", "REGION": "EU west", "MAX_BYTES": "2MiB", "PARALLEL": "0"} {
 		problems := config.Decode(config.Environ{"RELAY_SQS_" + name: value}, "RELAY_SQS_", &Settings{})
 		if len(problems) != 1 || !strings.Contains(problems.Error(), "RELAY_SQS_"+name) {
@@ -34,12 +40,12 @@ func TestB30Settings(t *testing.T) {
 func TestCheckAddress(t *testing.T) {
 	t.Parallel()
 	for address, ok := range map[string]bool{
-		"orders": true, "Orders_2-x": true, "orders.fifo": true, strings.Repeat("q", 80): true, "{kind}": true, "{kind}-{header.region}.fifo": true,
-		"https://sqs.eu-west-1.amazonaws.com/000000000000/orders":      true,
-		"http://localhost:9324/000000000000/orders.fifo":               true,
-		"https://sqs.eu-west-1.amazonaws.com/000000000000/{kind}.fifo": true,
-		"": false, "a b": false, "orders.fifo.x": false, ".fifo": false, strings.Repeat("q", 81): false, "a.b": false, "a/b": false, "{kind": false,
+		"orders": true, "Orders_2-x": true, "orders.fifo": true, strings.Repeat("q", 80): true,
+		"https://sqs.eu-west-1.amazonaws.com/000000000000/orders": true,
+		"http://localhost:9324/000000000000/orders.fifo":          true,
+		"": false, "a b": false, "orders.fifo.x": false, ".fifo": false, strings.Repeat("q", 81): false, "a.b": false, "a/b": false, "{": false, "{kind}": false, "orders-{x y/ä}": false,
 		"https://": false, "https://host": false, "https://host/": false, "https://host/1/a b": false, "ftp://host/1/q": false, "ключ": false,
+		"https://user:password@host/1/q": false, "https://host/1/{x y}": false,
 	} {
 		if err := Type().Settings().CheckAddress(address); (err == nil) != ok {
 			t.Errorf("%q: got %v, want it to be fine: %v", address, err, ok)

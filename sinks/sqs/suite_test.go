@@ -79,6 +79,7 @@ func harness(endpoint string, suffix string, largest int) sinktest.Harness {
 			"no name":       func(m *sinks.Message) { m.Address = "" },
 			"strange name":  func(m *sinks.Message) { m.Address = "a queue!" + suffix },
 			"long name":     func(m *sinks.Message) { m.Address = strings.Repeat("q", 81) },
+			"braces":        func(m *sinks.Message) { m.Address = "orders-{x y/ä}" + suffix },
 			"URL with none": func(m *sinks.Message) { m.Address = "https://sqs.eu-west-1.amazonaws.com/" },
 		},
 	}
