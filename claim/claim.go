@@ -50,6 +50,7 @@ func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, e
 		if len(p.branches) == 0 {
 			return nil, nil
 		}
+		start := time.Now()
 		taken, err := q.s.take(ctx, p)
 		if cutOff(err) && q.giveUp(p, taken.at) {
 			continue // what is new is claimed at once, the rest once a sweep has found it
@@ -57,7 +58,7 @@ func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, e
 		if err != nil {
 			return nil, err
 		}
-		q.learn(p, taken)
+		q.learn(p, taken, time.Since(start))
 		// Empty although pairs were left out: they were behind one that had plenty and has no more.
 		if len(taken.leases) > 0 || !p.partial {
 			return taken.leases, nil
@@ -86,11 +87,7 @@ type taken struct {
 
 // take runs the claim.
 func (s *Store) take(ctx context.Context, p plan) (taken, error) {
-	most := s.opt.Statement
-	if p.deep {
-		most = deepMost
-	}
-	return s.claim(ctx, most, s.sql.claim, p.args(), nil)
+	return s.claim(ctx, p.most, s.sql.claim, p.args(), nil)
 }
 
 // claim runs one of the two claims, whose last parameters are the bytes, the lease and the token. It isn't sent again
@@ -137,7 +134,7 @@ func newToken() (int64, error) {
 
 // learn moves the floors after a claim. Only what lies before the end of the walk was looked at whole: the walk ends at
 // the last branch that gave rows when the batch was full or its bytes were cut.
-func (q *Queue) learn(p plan, t taken) {
+func (q *Queue) learn(p plan, t taken, took time.Duration) {
 	got, last := p.tally(t.leases)
 	_, bytes := tally(t.leases)
 	end, now := len(p.branches), time.Now()
@@ -168,6 +165,9 @@ func (q *Queue) learn(p plan, t taken) {
 	for _, b := range p.branches {
 		b.pair.asked = now
 	}
+	if p.most < q.s.opt.Statement && took < q.patience/4 {
+		q.patience = max(q.patience/2, deepMost)
+	}
 	q.weigh(bytes)
 }
 
@@ -192,9 +192,10 @@ func (p *plan) tally(leases []Lease) (got []int, last []point) {
 	return got, last
 }
 
-// giveUp is what a walk teaches that was cut off after deepMost: what a held snapshot keeps of the drained jobs takes
-// longer than that. Claims begin at the claim's time then, less the lag, and sweeps look for what lies below, in slices
-// that end. Where a part of what was asked had no beginning, it gets the blame. False: nothing was deep.
+// giveUp is what a walk teaches that was cut off: what a held snapshot keeps of the drained jobs takes longer than that.
+// Claims begin at the claim's time then, less the lag, and sweeps look for what lies below, in slices that end. Where a
+// part of what was asked had no beginning, it gets the blame; else the database may be slow, and the next one gets more
+// time. False: nothing was deep.
 func (q *Queue) giveUp(p plan, at point) (changed bool) {
 	if at == (point{}) {
 		return false
@@ -214,6 +215,9 @@ func (q *Queue) giveUp(p plan, at point) (changed bool) {
 			b.pair.strip.suspect = true
 			changed = true
 		}
+	}
+	if changed && !blind {
+		q.patience = min(2*q.patience, q.s.opt.Statement)
 	}
 	return changed
 }

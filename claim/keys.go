@@ -54,7 +54,8 @@ const (
 	keysCheap    = 5 * time.Millisecond
 	keysFraction = 20
 	keysRest     = time.Second
-	// After a walk that was cut off none is made for so long, and twice as long each further time.
+	// walkMost bounds a walk. After one that was cut off none is made for so long, and twice as long each further time.
+	walkMost   = 4 * time.Second
 	steepLeast = 20 * time.Second
 	steepMost  = 2 * time.Minute
 )
@@ -235,7 +236,11 @@ func (k *kind) gate(gates map[Pair]Gate) Gate {
 
 // takeKeys runs the ordered claim.
 func (s *Store) takeKeys(ctx context.Context, w walk) (t taken, looked []walked, err error) {
-	t, err = s.claim(ctx, deepMost, s.sql.claimKeys, w.args(s.opt.BatchSize), func(rows pgx.Rows) error {
+	most := s.opt.Statement
+	if slices.ContainsFunc(w.branches, func(b keyBranch) bool { return b.keys > 0 }) {
+		most = walkMost
+	}
+	t, err = s.claim(ctx, most, s.sql.claimKeys, w.args(s.opt.BatchSize), func(rows pgx.Rows) error {
 		var ord, n, opened int
 		var key string
 		if err := rows.Scan(nil, nil, &key, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil, &ord, &n, &opened); err != nil {
@@ -319,7 +324,7 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 	return ended
 }
 
-// giveUpKeys is what a walk teaches that was cut off after deepMost: none is made for a while. The keys of due jobs that
+// giveUpKeys is what a walk teaches that was cut off: none is made for a while. The keys of due jobs that
 // sweeps find are looked at meanwhile, each by itself. False: there was no walk.
 func (q *Queue) giveUpKeys(w walk) (changed bool) {
 	q.mu.Lock()

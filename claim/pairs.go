@@ -49,16 +49,10 @@ func (q *Queue) refresh(ctx context.Context) error {
 	return q.readShares(ctx)
 }
 
-// readPairs runs the skip scan. Where a held snapshot makes it slow it runs less often. Where it doesn't end in time,
-// what is known remains, and the newest jobs tell what is new.
+// readPairs looks for pairs. Where a held snapshot makes that slow it is done less often.
 func (q *Queue) readPairs(ctx context.Context) error {
 	start, w := time.Now(), &q.sweeper
-	w.pairsMost = max(w.pairsMost, pairsMost)
-	found, err := q.s.pairs(ctx, w.pairsMost, q.s.sql.pairs)
-	if w.pairsLate = cutOff(err); w.pairsLate {
-		w.pairsMost = min(2*w.pairsMost, pairsLongest)
-		found, err = q.s.pairs(ctx, pairsMost, q.s.sql.pairsNewest, int32(newestJobs))
-	}
+	found, err := q.scanPairs(ctx)
 	if err != nil && !cutOff(err) {
 		return err
 	}
@@ -70,12 +64,26 @@ func (q *Queue) readPairs(ctx context.Context) error {
 	for _, p := range found {
 		q.know(p).seen = w.pairsRead
 	}
-	if w.pairsLate {
-		w.pairsPause = pairsFraction * time.Since(start)
-		return nil
+	if !w.pairsLate {
+		q.forget(w.pairsRead.Add(-pairsKept))
 	}
-	q.forget(w.pairsRead.Add(-pairsKept))
 	return nil
+}
+
+// scanPairs runs the skip scan. Where it doesn't end in time the newest jobs tell what is new, and it is tried again
+// later.
+func (q *Queue) scanPairs(ctx context.Context) ([]Pair, error) {
+	start, w := time.Now(), &q.sweeper
+	if !start.Before(w.pairsNext) {
+		w.pairsMost = max(w.pairsMost, pairsMost)
+		found, err := q.s.pairs(ctx, w.pairsMost, q.s.sql.pairs)
+		if w.pairsLate = cutOff(err); !w.pairsLate {
+			return found, err
+		}
+		w.pairsMost = min(2*w.pairsMost, pairsLongest)
+		w.pairsNext = time.Now().Add(pairsFraction * time.Since(start))
+	}
+	return q.s.pairs(ctx, pairsMost, q.s.sql.pairsNewest, int32(newestJobs))
 }
 
 // readPairs runs the skip scan.

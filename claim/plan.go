@@ -11,9 +11,9 @@ import (
 // plan is what one claim asks for: branches for each pair, in the order in which they are walked.
 type plan struct {
 	branches []branch
-	rows     int  // bound of the whole claim
-	partial  bool // pairs were left out behind a larger priority that has plenty
-	deep     bool // it may walk over all that was drained
+	rows     int           // bound of the whole claim
+	partial  bool          // pairs were left out behind a larger priority that has plenty
+	most     time.Duration // bound of the statement: less where it may walk over all that was drained
 }
 
 type branch struct {
@@ -44,7 +44,7 @@ func (q *Queue) plan(gates map[Pair]Gate) plan {
 			short = append(short, k)
 		}
 	}
-	out := plan{rows: q.s.opt.BatchSize}
+	out := plan{rows: q.s.opt.BatchSize, most: q.s.opt.Statement}
 	q.divide(short, plenty, func(k *kind, most int) { q.add(&out, k, gates, most) })
 	return out
 }
@@ -103,7 +103,9 @@ func (q *Queue) add(to *plan, k *kind, gates map[Pair]Gate, most int) {
 				pair: p, kind: k, floor: s.from, to: s.to, moved: p.moved, most: n, lacking: p.lacking,
 			})
 		}
-		to.deep = to.deep || p.deep(time.Now())
+		if p.deep(time.Now()) {
+			to.most = min(q.patience, q.s.opt.Statement)
+		}
 		if p.hot && g.Max == 0 && i < len(k.pairs)-1 {
 			to.partial = true
 			return

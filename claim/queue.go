@@ -21,9 +21,10 @@ type Queue struct {
 
 	mu         sync.Mutex // guards what follows, never held during a statement
 	kinds      map[string]*kind
-	list       []*kind // sorted by name
-	discovered bool    // pairs and shares were read
-	held       bool    // somebody holds an old snapshot: what is drained can't be removed
+	list       []*kind       // sorted by name
+	discovered bool          // pairs and shares were read
+	held       bool          // somebody holds an old snapshot: what is drained can't be removed
+	patience   time.Duration // with a claim that looks far below the clock
 }
 
 // kind is what is known of one kind.
@@ -59,7 +60,7 @@ type pair struct {
 // never claimed, reaped or cleaned up. serves must be quick and give one answer per kind.
 func (s *Store) Queue(serves func(kind string) bool) *Queue {
 	return &Queue{
-		s: s, serves: serves, kinds: map[string]*kind{},
+		s: s, serves: serves, kinds: map[string]*kind{}, patience: deepMost,
 		shareOf: func(string) int { return 100 },
 		orderOf: func(string) Order { return Order{} },
 	}
@@ -190,7 +191,7 @@ const (
 	lagMost    = 2 * time.Second
 	lagLeast   = 100 * time.Millisecond
 	lagEntries = 5000
-	// deepMost bounds a claim that looks far below the clock.
+	// deepMost bounds a claim that looks far below the clock, at first.
 	deepMost = 2 * time.Second
 	// assumedSize is taken for a job's bytes before one of its kind was seen.
 	assumedSize = 1 << 10

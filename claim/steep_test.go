@@ -2,6 +2,8 @@ package claim
 
 import (
 	"context"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -161,5 +163,152 @@ func TestLockedRowIsLeftAlone(t *testing.T) {
 				t.Errorf("claimed %v after the lock was gone", took)
 			}
 		})
+	}
+}
+
+// What was reopened is looked at until a claim has passed it, however the claims and the sweeps come; stretches are in
+// order, apart, below the floor and few.
+func TestStretchesCoverWhatWasReopened(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	p := &pair{floor: point{1000, 0}}
+	left := map[point]bool{} // jobs that are due and that sweeps or reapers have told of
+	covers := func(at point) bool {
+		return slices.ContainsFunc(p.parts(), func(s stretch) bool { return s.from.less(at) && !s.to.less(at) })
+	}
+	for step := range 5000 {
+		switch random.IntN(4) {
+		case 0: // a sweep's finding, or a single job
+			job := point{random.Int64N(1100), random.Int64N(5) + 1}
+			last := job
+			if left[job] = true; random.IntN(2) == 0 {
+				last.at += random.Int64N(20)
+				left[last] = true
+			}
+			p.reopen(point{job.at, job.id - 1}, last)
+		case 1: // the clock goes on
+			p.raise(point{min(p.floor.at+10, 1000), 0}, p.moved)
+			for job := range left {
+				if !covers(job) {
+					delete(left, job)
+				}
+			}
+		default: // a claim of one part; sometimes something comes in between
+			parts := p.parts()
+			part := parts[random.IntN(len(parts))]
+			b := branch{pair: p, floor: part.from, to: part.to, moved: p.moved}
+			to := point{min(part.to.at, 1000), part.to.id}
+			if random.IntN(2) == 0 {
+				to = point{part.from.at + 5, 3}
+			}
+			between := random.IntN(3) == 0
+			if between {
+				job := point{random.Int64N(1000), 2}
+				left[job] = true
+				p.reopen(point{job.at, 1}, job)
+			}
+			if p.passed(b, lower(to, part.to)); !between {
+				for job := range left {
+					if part.from.less(job) && !lower(to, part.to).less(job) {
+						delete(left, job)
+					}
+				}
+			}
+		}
+		for job := range left {
+			if !covers(job) {
+				t.Fatalf("step %d: %v isn't looked at: floor %v, stretches %v", step, job, p.floor, p.stretches)
+			}
+		}
+		before := bottom
+		for _, s := range p.stretches {
+			if s.from.less(before) || !s.from.less(s.to) || !s.to.less(p.floor) {
+				t.Fatalf("step %d: stretches %v below %v", step, p.stretches, p.floor)
+			}
+			before = s.to
+		}
+		if len(p.stretches) > stretchesMost {
+			t.Fatalf("step %d: %d stretches", step, len(p.stretches))
+		}
+	}
+}
+
+// Of a claim that was cut off the parts without a beginning are to blame; else all that lay deep, and the next one gets
+// more time, which quick ones take back.
+func TestGiveUp(t *testing.T) {
+	t.Parallel()
+	q := (&Store{opt: Options{}.withDefaults()}).Queue(every)
+	q.Expect("blind", "late")
+	now := pointAt(time.Now())
+	late := q.find(Pair{Kind: "late"})
+	late.floor, late.asked = now.back(lagMost), time.Now()
+	late.reopen(now.back(time.Hour), now.back(time.Minute))
+	gates := q.ask(open)
+	p := q.plan(gates)
+	if p.most != deepMost || len(p.branches) != 3 {
+		t.Fatalf("%d branches within %v", len(p.branches), p.most)
+	}
+	if !q.giveUp(p, now) || q.find(Pair{Kind: "blind"}).floor != now.back(lagMost) || len(late.stretches) != 1 || q.patience != deepMost {
+		t.Errorf("blind: %v, late: %v, %v", q.find(Pair{Kind: "blind"}).floor, late.stretches, q.patience)
+	}
+	if p = q.plan(gates); !q.giveUp(p, now) || len(late.stretches) != 0 || q.patience != 2*deepMost {
+		t.Errorf("late: %v, %v", late.stretches, q.patience)
+	}
+	q.find(Pair{Kind: "blind"}).asked = time.Now()
+	if p = q.plan(gates); p.most != q.s.opt.Statement || q.giveUp(p, now) || q.giveUp(p, point{}) {
+		t.Errorf("nothing is deep, but it is given up after %v", p.most)
+	}
+	late.reopen(now.back(time.Hour), now.back(time.Minute))
+	if p = q.plan(gates); p.most != 2*deepMost {
+		t.Errorf("%v for the next", p.most)
+	}
+	if q.learn(p, taken{at: now}, time.Millisecond); len(late.stretches) != 0 || q.patience != deepMost {
+		t.Errorf("late: %v, %v", late.stretches, q.patience)
+	}
+}
+
+// A strip whose slices are cut off is halved until they aren't, covers all the same, and leaves out what can't be halved.
+func TestStripOfLateSlices(t *testing.T) {
+	t.Parallel()
+	s := strip{within: bottom}
+	day := int64(24 * time.Hour / time.Microsecond)
+	to := point{10 * day, 0}
+	// A day's drained jobs take a minute to walk over; those of one moment take a minute by themselves.
+	moment := 8*day + day/3
+	cost := func(from, until point) (took time.Duration) {
+		within := func(at int64) int64 { return min(max(at, 8*day), 9*day) }
+		took = time.Duration(within(until.at)-within(from.at)) * time.Microsecond / (24 * 60)
+		if from.at < moment && until.at >= moment {
+			took += time.Minute
+		}
+		return took
+	}
+	for pass, late := range []int{400, 20, 5, 5} {
+		at, cutOff := bottom, 0
+		for looks := 0; ; looks++ {
+			from, until, ok := s.cut(to)
+			if !ok || at.less(from) || looks > 2000 {
+				t.Fatalf("pass %d: slice from %v to %v, looked up to %v", pass, from, until, at)
+			}
+			if took := cost(from, until); took > s.most() {
+				_, splits := s.middle(s.next)
+				cutOff++
+				if s.late(s.most()); !splits {
+					if from.at < moment-1 || until.at != moment {
+						t.Errorf("pass %d: left out %v to %v", pass, from, until)
+					}
+					at = until
+				}
+			} else {
+				s.passed(3, until, took)
+				at = until
+			}
+			if s.next == 0 && at == to {
+				break
+			}
+		}
+		if t.Logf("pass %d: %d cut off, %d slices", pass, cutOff, len(s.ends)); cutOff > late {
+			t.Errorf("pass %d: %d looks were cut off, want at most %d", pass, cutOff, late)
+		}
 	}
 }

@@ -64,8 +64,10 @@ func (p *pair) reopen(from, to point) bool {
 
 // join makes one of those that overlap, and of the closest when there are too many.
 func (p *pair) join() {
-	for i := len(p.stretches) - 1; i > 0; i-- {
-		if !p.stretches[i-1].to.less(p.stretches[i].from) {
+	for i := 1; i < len(p.stretches); {
+		if p.stretches[i-1].to.less(p.stretches[i].from) {
+			i++
+		} else {
 			p.merge(i)
 		}
 	}
@@ -97,7 +99,7 @@ func (p *pair) passed(b branch, to point) {
 		return
 	}
 	i := slices.IndexFunc(p.stretches, func(s stretch) bool { return s.from == b.floor })
-	if i < 0 || p.moved != b.moved {
+	if i < 0 || p.moved != b.moved || to.less(b.floor) {
 		return
 	}
 	if to.less(p.stretches[i].to) {

@@ -39,6 +39,7 @@ type sweeper struct {
 	pairsPause time.Duration
 	pairsMost  time.Duration // bound of the next skip scan
 	pairsLate  bool          // the last one was cut off
+	pairsNext  time.Time     // then: when the next one is made
 	swept      time.Time
 	turn       int
 	holder     string // who has the oldest snapshot
