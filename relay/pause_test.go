@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/jobrelay/relay/internal/testdb"
 	"github.com/jobrelay/relay/sinks"
 )
 
@@ -113,4 +115,35 @@ func TestLateResultsDontPauseTwice(t *testing.T) {
 			t.Errorf("outage: %+v, want one pause of %v", o, pauseMin)
 		}
 	})
+}
+
+// An address without a word stops nobody else's messages of the same sink, not even when its retries go alone.
+func TestSilentAddressPausesAlone(t *testing.T) {
+	t.Parallel()
+	s := &script{say: func(m sinks.Message) sinks.Result {
+		if m.Address == "sick" {
+			return sinks.Result{Outcome: sinks.Unknown, Scope: sinks.ScopeAddress, Err: errAway}
+		}
+		return sinks.Result{Outcome: sinks.Accepted}
+	}}
+	e := run(t, testdb.New(t), options{routes: []Route{{Kind: "sick", To: []string{"s:sick"}}, {Kind: "good", To: []string{"s:good"}}}, sinks: map[string]sinks.Sink{"s": s}})
+	e.enqueue("sick", 20)
+	for round := range 5 {
+		e.enqueue("good", 50)
+		e.until("good", "done/1", 50*(round+1))
+		if !e.pauses.open(place{"s", ""}) {
+			t.Errorf("the whole sink is paused")
+		}
+	}
+	e.eventually("the sick address pauses", func() bool { return !e.pauses.open(place{"s", "sick"}) }, func() any { return e.jobs("sick") })
+	s.set(nil, nil)
+	e.eventually("the sick ones are done", func() bool {
+		n := 0
+		for what, count := range e.jobs("sick") {
+			if strings.HasPrefix(what, "done") {
+				n += count
+			}
+		}
+		return n == 20
+	}, func() any { return e.jobs("sick") })
 }

@@ -47,7 +47,8 @@ const (
 	// Accepted: the broker's durable word that it has this message.
 	Accepted
 	// Unavailable: the broker has definitely not taken it, and not because of this message: no connection,
-	// throttled, not enough replicas, another leader, no such topic (yet), time over before its turn.
+	// throttled, not enough replicas, another leader, no such topic (yet), time over before its turn or too little of it
+	// left (see [InTime]).
 	Unavailable
 	// Rejected: this message can never be accepted there: too large, an illegal name, a value that can't be sent.
 	Rejected

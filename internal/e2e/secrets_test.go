@@ -225,6 +225,8 @@ func (l *leaks) badDays() {
 		"LISTEN broken":           {"LISTEN_URL": "postgres://u:" + inDatabase + "@" + away + "/x"},
 		"wrong Kafka password":    {"KAFKA_SASL_PASSWORD_FILE": "", "KAFKA_SASL_PASSWORD": inDatabase},
 		"plain Kafka password":    {"KAFKA_SASL_MECHANISM": "PLAIN", "KAFKA_SASL_PASSWORD_FILE": l.file("wrong", inDatabase)},
+		"odd Kafka password":      {"KAFKA_SASL_PASSWORD_FILE": l.file("odd", inDatabase+"\t")},
+		"login among brokers":     {"KAFKA_BROKERS": "u:" + inDatabase + "@" + away},
 		"no Kafka mechanism":      {"KAFKA_SASL_MECHANISM": ""},
 		"Kafka away":              {"KAFKA_BROKERS": away},
 		"wrong RabbitMQ password": rabbit(withUser(l.t, services.RabbitMQ(l.t), "nobody", inRabbit)),

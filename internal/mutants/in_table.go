@@ -46,7 +46,7 @@ func inTable() []mutant {
 func inText() []mutant {
 	return []mutant{
 		{"an error repeats the payload", "P10", "sinks/sqs", "TestFake/too-large",
-			"sinks/sqs/sink.go",
+			"sinks/sqs/publish.go",
 			"e.size, address, limit)",
 			"e.size, address+e.body[:40], limit)"},
 		{"the AWS SDK's text about credentials goes on", "P10", "sinks/sqs", "TestCredentialProcessStaysSecret",

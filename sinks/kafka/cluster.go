@@ -91,10 +91,11 @@ func (c *cluster) describe(ctx context.Context, names []string, since time.Time)
 	if err := sleep(ctx, c.pauseLeft(stale)); err != nil {
 		return nil, err
 	}
-	if err := c.ask(ctx, stale); err != nil {
+	answered, err := c.ask(ctx, stale)
+	if err != nil {
 		return nil, err
 	}
-	known, _ = c.known(names, time.Time{})
+	maps.Copy(known, answered) // the others stay as they were found: they may be forgotten by now
 	return known, nil
 }
 
@@ -145,20 +146,19 @@ func (c *cluster) pauseLeft(names []string) time.Duration {
 	return left
 }
 
-// ask asks one broker after the other about topics until one answers, and remembers what it says.
-func (c *cluster) ask(ctx context.Context, names []string) error {
+// ask asks one broker after the other about topics until one answers, remembers what it says, and returns it.
+func (c *cluster) ask(ctx context.Context, names []string) (map[string]described, error) {
 	asked := time.Now()
 	res, err := c.metadata(ctx, names)
 	if err == nil {
-		c.learn(res, names, asked)
-		return nil
+		return c.learn(res, names, asked), nil
 	}
 	if ctx.Err() == nil { // the brokers' fault, not the caller's: those who wait needn't find out as well
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.failed, c.failure = time.Now(), err
 	}
-	return err
+	return nil, err
 }
 
 // metadata asks any broker. No names asks for the brokers alone.
@@ -250,8 +250,8 @@ func (c *cluster) cold(address string) int {
 	return 1
 }
 
-// learn takes over what an answer says about the brokers and the topics that it was asked for.
-func (c *cluster) learn(res *metadata.Response, names []string, asked time.Time) {
+// learn takes over what an answer says about the brokers and the topics that it was asked for, and returns these.
+func (c *cluster) learn(res *metadata.Response, names []string, asked time.Time) map[string]described {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.brokers = make(map[int32]string, len(res.Brokers))
@@ -264,6 +264,7 @@ func (c *cluster) learn(res *metadata.Response, names []string, asked time.Time)
 		answered[res.Topics[i].Name] = newLayout(&res.Topics[i])
 	}
 	c.forgetTopics(asked)
+	found := make(map[string]described, len(names))
 	for _, name := range names {
 		t := c.topics[name]
 		if t == nil {
@@ -274,7 +275,9 @@ func (c *cluster) learn(res *metadata.Response, names []string, asked time.Time)
 		if t.layout == nil { // never left open, or it would be asked for without a pause
 			t.layout = &layout{code: int16(kafkago.UnknownTopicOrPartition)}
 		}
+		found[name] = described{t, t.layout}
 	}
+	return found
 }
 
 func newLayout(t *metadata.ResponseTopic) *layout {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/jobrelay/relay/sinks"
 )
 
 // maxReply bounds what one reply may take of memory: a length that isn't Kafka's (another protocol on the port)
@@ -66,6 +68,7 @@ func (c *conn) version(key protocol.ApiKey) int16 { return c.versions[key] }
 // broker may have the frame: false only when not one byte of it went out. When ctx ends, exchange ends.
 func (c *conn) exchange(ctx context.Context, frame []byte, correlation int32) (reply []byte, sent bool, err error) {
 	err = c.bound(ctx, func() error {
+		c.broken = true // until the reply is here, or it would be read as another's
 		n, err := c.net.Write(frame)
 		sent = n > 0
 		if err != nil {
@@ -74,10 +77,10 @@ func (c *conn) exchange(ctx context.Context, frame []byte, correlation int32) (r
 		if reply, err = c.read(correlation); err != nil {
 			return fmt.Errorf("read the reply: %w", err)
 		}
+		c.broken = false
 		return nil
 	})
 	if err != nil {
-		c.broken = true
 		return nil, sent, err
 	}
 	c.used = true
@@ -185,4 +188,12 @@ func ended(ctx context.Context) error {
 		return errTimeout
 	}
 	return cause
+}
+
+// inTime is the rule for turns, [sinks.InTime], in our words.
+func inTime(ctx context.Context, start time.Time) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	return sinks.InTime(ctx, start)
 }

@@ -22,31 +22,40 @@ const (
 )
 
 // number takes a sequence for each queue whose first piece has ordered messages, and returns the queues that can be sent
-// now. It waits for one only while it holds no other.
-func (p *publication) number(queues []*queue) []*queue {
+// now, and the first of those that must wait for a sequence that another call uses.
+func (p *publication) number(queues []*queue) (ready []*queue, busy *queue) {
 	if p.links == nil {
-		return queues
+		return queues, nil
 	}
-	ready := make([]*queue, 0, len(queues))
+	ready = make([]*queue, 0, len(queues))
 	for _, q := range queues {
-		switch err := p.take(q, len(ready) == 0); {
+		switch err := p.take(q, false); {
 		case err == nil:
 			ready = append(ready, q)
 		case !errors.Is(err, errBusy):
 			p.withhold(q, err)
+		case busy == nil:
+			busy = q
 		}
 	}
-	return ready
+	return ready, busy
 }
 
-// take gives the first piece of a queue a sequence with its turn, if it needs one.
+// await waits for the sequence of a queue, for the request that comes next. Whoever waits holds no other, and no turn at
+// the broker: the call that uses the sequence may need that one.
+func (p *publication) await(q *queue) {
+	if err := p.take(q, true); err != nil {
+		p.withhold(q, err)
+	}
+}
+
+// take gives the first piece of a queue a sequence with its turn, if it needs one and hasn't got it.
 func (p *publication) take(q *queue, wait bool) error {
-	piece := q.pieces[0]
-	if !slices.ContainsFunc(piece, func(i int) bool { return p.runOf(i) != nil }) {
+	if q.sequence != nil || !slices.ContainsFunc(q.pieces[0], func(i int) bool { return p.runOf(i) != nil }) {
 		return nil
 	}
 	at := place{q.target.topic.name, int32(q.partition)}
-	s := p.pinned(q, p.sequencer.inDoubt(at, func() []uint64 { return p.runs(piece) }))
+	s := p.pinned(q, p.sequencer.inDoubt(at, func() []uint64 { return p.runs(q.pieces[0]) }))
 	switch {
 	case s == nil:
 		s = p.sequencer.free(at)
@@ -54,17 +63,16 @@ func (p *publication) take(q *queue, wait bool) error {
 	case !wait:
 		return errBusy
 	default:
-		if err := s.wait(p.ctx); err != nil {
+		if err := s.wait(p.ctx, p.start); err != nil {
 			return fmt.Errorf("%w in partition %d of topic %s: %w", errNoTurn, q.partition, at.topic, err)
 		}
 	}
-	piece = q.pieces[0]
-	if err := p.sequencer.ready(p.ctx, s, func() [sha256.Size]byte { return digest(p.batch, piece) }); err != nil {
-		s.release()
-		return err
+	q.sequence, q.numbered = s, q.pieces[0]
+	err := p.sequencer.ready(p.ctx, s, func() [sha256.Size]byte { return digest(p.batch, q.numbered) })
+	if err != nil {
+		p.conclude(q, untouched)
 	}
-	q.sequence = s
-	return nil
+	return err
 }
 
 // runs returns the hashes of a piece's runs, again and again as they come.
@@ -123,7 +131,7 @@ func (p *publication) withhold(q *queue, err error) {
 	})
 }
 
-// conclude notes what became of the first piece of a queue, as far as its sequence is concerned, and gives the turn back.
+// conclude notes what became of the piece that got a sequence, as far as that is concerned, and gives the turn back.
 func (p *publication) conclude(q *queue, f fate) {
 	s := q.sequence
 	if s == nil {
@@ -133,9 +141,9 @@ func (p *publication) conclude(q *queue, f fate) {
 	defer s.release()
 	switch f {
 	case appended:
-		p.sequencer.appended(s, len(q.pieces[0]))
+		p.sequencer.appended(s, len(q.numbered))
 	case unsure:
-		p.sequencer.unsure(s, digest(p.batch, q.pieces[0]), p.runs(q.pieces[0]))
+		p.sequencer.unsure(s, digest(p.batch, q.numbered), p.runs(q.numbered))
 	case outOfStep:
 		s.raise()
 	case fenced:

@@ -26,16 +26,17 @@ func newPool(d *dialer, address string, maxInFlight int) *pool {
 	return &pool{address: address, dialer: d, slots: make(chan struct{}, maxInFlight)}
 }
 
-// acquire waits for a turn to produce, and for the end of a throttle. release gives the turn back.
-func (p *pool) acquire(ctx context.Context) error {
+// acquire waits for a turn to produce, and for the end of a throttle. A turn that comes too late in a call that began at
+// start is none. release gives the turn back.
+func (p *pool) acquire(ctx context.Context, start time.Time) error {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return ended(ctx)
 	}
 	err := p.wait(ctx)
-	if err == nil && ctx.Err() != nil { // a turn that came with the end is none
-		err = ended(ctx)
+	if err == nil {
+		err = inTime(ctx, start)
 	}
 	if err != nil {
 		p.release()

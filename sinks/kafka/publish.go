@@ -26,6 +26,7 @@ const (
 type publication struct {
 	*sink
 	ctx     context.Context
+	start   time.Time
 	batch   []sinks.Message
 	results []sinks.Result
 	landed  []bool // by message: a leader has appended it, and had no good word for it
@@ -53,6 +54,7 @@ type queue struct {
 	size      int     // of the first piece as it was sent
 	moved     *sinks.Result
 	sequence  *sequence // that the first piece is sent with; nil: without
+	numbered  []int     // the first piece when it got its sequence
 }
 
 func (p *publication) run() {

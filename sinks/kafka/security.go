@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
@@ -14,7 +16,7 @@ import (
 
 func (s *settings) validateTLS() []error {
 	var found []error
-	for _, f := range []struct{ name, value string }{{"TLS_CA", s.TLSCA}, {"TLS_CERT", s.TLSCert}, {"TLS_KEY", s.TLSKey}} {
+	for _, f := range []named{{"TLS_CA", s.TLSCA}, {"TLS_CERT", s.TLSCert}, {"TLS_KEY", s.TLSKey}} {
 		if f.value != "" && !s.TLS {
 			found = append(found, fmt.Errorf("%s: needs TLS=true", f.name))
 		}
@@ -39,15 +41,40 @@ func (s *settings) validateTLS() []error {
 
 func (s *settings) validateSASL() []error {
 	var found []error
-	for _, f := range []struct{ name, value string }{{"SASL_USERNAME", s.SASLUsername}, {"SASL_PASSWORD", s.SASLPassword}} {
+	for _, f := range s.login() {
 		switch {
 		case s.SASLMechanism != "" && f.value == "":
 			found = append(found, fmt.Errorf("%s: is needed with SASL_MECHANISM", f.name))
 		case s.SASLMechanism == "" && f.value != "":
 			found = append(found, fmt.Errorf("SASL_MECHANISM: is needed with %s", f.name))
+		case s.SASLMechanism != "":
+			found = append(found, s.unfit(f)...)
 		}
 	}
 	return found
+}
+
+// named is a setting that is checked beside another.
+type named struct{ name, value string }
+
+func (s *settings) login() []named {
+	return []named{{"SASL_USERNAME", s.SASLUsername}, {"SASL_PASSWORD", s.SASLPassword}}
+}
+
+// unfit says what of a name or password the mechanism can't send. The library's own error repeats the value, so it is
+// never shown.
+func (s *settings) unfit(f named) []error {
+	if s.SASLMechanism == "PLAIN" {
+		if utf8.ValidString(f.value) && !strings.Contains(f.value, "\x00") {
+			return nil
+		}
+		return []error{fmt.Errorf("%s: must be UTF-8 without NUL (its value isn't shown)", f.name)}
+	}
+	if _, err := scram.Mechanism(scram.SHA256, "", f.value); err == nil {
+		return nil
+	}
+	return []error{fmt.Errorf("%s: has what SCRAM can't send (its value isn't shown): control characters such as a tab or a line break, "+
+		"what isn't UTF-8, characters newer than Unicode 3.2 such as emoji, or right-to-left letters beside others (SASLprep, RFC 4013)", f.name)}
 }
 
 // tlsConfig is nil without TLS. The broker's name is filled in for each connection.
@@ -87,8 +114,11 @@ func loadCA(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// mechanism is nil without a login.
+// mechanism is nil without a login. After the check the library has no error left to give: those repeat the value.
 func (s *settings) mechanism() (sasl.Mechanism, error) {
+	if found := s.validateSASL(); len(found) > 0 {
+		return nil, errors.Join(found...)
+	}
 	switch s.SASLMechanism {
 	case "":
 		return nil, nil
@@ -108,7 +138,7 @@ func (s *settings) dialer() (*dialer, error) {
 	}
 	login, err := s.mechanism()
 	if err != nil {
-		return nil, fmt.Errorf("SASL_PASSWORD: %w", err)
+		return nil, err
 	}
 	return &dialer{tls: config, login: login}, nil
 }

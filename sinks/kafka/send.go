@@ -24,7 +24,8 @@ const (
 // lane sends the queues of one leader, the first piece of each at a time: the next one of a partition only when the
 // one before is appended.
 func (p *publication) lane(leader int32, queues []*queue) {
-	defer p.survive(queues)
+	defer func() { p.survive(queues, recover()) }()
+	defer func() { p.letGo(queues) }()
 	broker := p.cluster.leader(leader)
 	if broker == nil {
 		for _, q := range queues {
@@ -37,13 +38,14 @@ func (p *publication) lane(leader int32, queues []*queue) {
 		if len(queues) == 0 {
 			return
 		}
-		p.send(broker, p.load(queues))
+		if busy := p.send(broker, p.load(queues)); busy != nil {
+			p.await(busy)
+		}
 	}
 }
 
 // survive turns a panic in a lane, which would end the process, into unknown results.
-func (p *publication) survive(queues []*queue) {
-	cause := recover()
+func (p *publication) survive(queues []*queue, cause any) {
 	if cause == nil {
 		return
 	}
@@ -77,23 +79,33 @@ func (p *publication) bound(index []int) int {
 	return size
 }
 
-// send sends the first piece of each queue in one request and rules on each by what the broker says.
-func (p *publication) send(broker *pool, queues []*queue) {
-	defer p.letGo(queues)
-	if err := broker.acquire(p.ctx); err != nil {
-		p.stopAll(queues, sinks.Result{Outcome: sinks.Unavailable, Err: fmt.Errorf("not sent, no turn at broker %s: %w", broker.address, err)})
-		return
+// send sends the first piece of each queue in one request and rules on each by what the broker says. When all of them
+// need sequences that other calls use, it sends nothing and returns the first.
+func (p *publication) send(broker *pool, queues []*queue) (busy *queue) {
+	if err := broker.acquire(p.ctx, p.start); err != nil {
+		p.noTurn(broker, queues, err)
+		return nil
 	}
 	defer broker.release()
 	c, err := broker.get(p.ctx)
 	if err != nil {
 		p.unsent(queues, err)
-		return
+		return nil
 	}
 	defer broker.put(c)
-	if queues = p.number(queues); len(queues) == 0 {
-		return
+	if queues, busy = p.number(queues); len(queues) == 0 {
+		return busy
 	}
+	if err := inTime(p.ctx, p.start); err != nil { // to connect, or to number, took long
+		p.noTurn(broker, queues, err)
+		return nil
+	}
+	p.produce(broker, c, queues)
+	return nil
+}
+
+// produce sends what has its turn and its numbers.
+func (p *publication) produce(broker *pool, c *conn, queues []*queue) {
 	reply, sent, err := p.roundTrip(c, queues)
 	var oversize oversizeError
 	switch {
@@ -113,25 +125,25 @@ func (p *publication) send(broker *pool, queues []*queue) {
 		if interrupted(p.ctx) {
 			r.Scope = sinks.ScopeMessage
 		}
-		for _, q := range queues {
-			p.conclude(q, unsure)
-		}
-		p.stopAll(queues, r)
+		p.stopAll(queues, r, unsure)
 	default:
-		for _, q := range queues {
-			p.conclude(q, untouched)
-		}
 		p.unsent(queues, fmt.Errorf("broker %s: %w", broker.address, err))
 	}
+}
+
+// noTurn rules on messages whose turn didn't come, or too late: the broker may be well, and only busy.
+func (p *publication) noTurn(broker *pool, queues []*queue, err error) {
+	p.stopAll(queues, sinks.Result{Outcome: sinks.Unavailable, Err: fmt.Errorf("not sent, no turn at broker %s: %w", broker.address, err)}, untouched)
 }
 
 // unsent rules on messages of which not a byte has left: another broker may lead by now.
 func (p *publication) unsent(queues []*queue, err error) {
 	if p.ctx.Err() != nil {
-		p.stopAll(queues, p.unreached(err))
+		p.stopAll(queues, p.unreached(err), untouched)
 		return
 	}
 	for _, q := range queues {
+		p.conclude(q, untouched)
 		if len(q.pieces) > 0 {
 			p.move(q, err)
 		}
@@ -283,8 +295,9 @@ func (p *publication) stop(q *queue, r sinks.Result) {
 	}
 }
 
-func (p *publication) stopAll(queues []*queue, r sinks.Result) {
+func (p *publication) stopAll(queues []*queue, r sinks.Result, f fate) {
 	for _, q := range queues {
+		p.conclude(q, f)
 		p.stop(q, r)
 	}
 }

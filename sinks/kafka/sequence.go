@@ -144,14 +144,18 @@ func (q *sequence) try() bool {
 	}
 }
 
-// wait waits for a sequence's turn.
-func (q *sequence) wait(ctx context.Context) error {
+// wait waits for a sequence's turn, as pool.acquire does for a broker's.
+func (q *sequence) wait(ctx context.Context, start time.Time) error {
 	select {
 	case q.turn <- struct{}{}:
-		return nil
 	case <-ctx.Done():
 		return ended(ctx)
 	}
+	err := inTime(ctx, start)
+	if err != nil {
+		q.release()
+	}
+	return err
 }
 
 // release gives the turn back.

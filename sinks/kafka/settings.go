@@ -48,6 +48,9 @@ func (s *settings) Validate() []error {
 
 // checkBroker says what is wrong with one of BROKERS.
 func checkBroker(b string) error {
+	if strings.Contains(b, "@") { // it isn't shown: a password may be in it
+		return errors.New("one of them has an @, and they are host:port; a login has settings of its own, SASL_…")
+	}
 	host, port, err := net.SplitHostPort(withPort(b))
 	if err != nil {
 		return fmt.Errorf("%q is not host:port", b)

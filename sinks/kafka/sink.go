@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/segmentio/kafka-go/compress"
 
@@ -40,7 +41,7 @@ func newSink(c *cluster, p partitioner, codec compress.Codec, acks int16, log *s
 func (s *sink) Publish(ctx context.Context, batch []sinks.Message, results []sinks.Result) {
 	ctx, leave, err := s.enter(ctx)
 	defer leave()
-	p := &publication{sink: s, ctx: ctx, batch: batch, results: results, landed: make([]bool, len(batch))}
+	p := &publication{sink: s, ctx: ctx, start: time.Now(), batch: batch, results: results, landed: make([]bool, len(batch))}
 	if err != nil {
 		p.all(sinks.Result{Outcome: sinks.Unavailable, Err: err})
 		return

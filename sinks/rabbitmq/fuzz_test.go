@@ -42,7 +42,7 @@ func played(t *testing.T, batch []sinks.Message, window int, say []byte) (*playe
 		results[i].Outcome = undecided
 	}
 	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
-	r := &run{batch: s.validate(batch, results), ctx: ctx, proof: s.proof, g: g}
+	r := &run{batch: s.validate(batch, results), ctx: ctx, start: time.Now(), proof: s.proof, g: g}
 	r.publish()
 	stop()
 	if ctx.Err() != nil {

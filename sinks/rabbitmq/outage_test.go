@@ -48,19 +48,65 @@ func TestSilentAddress(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
 	<-ctx.Done()
-	r := &run{ctx: ctx, g: &generation{}}
+	r := &run{ctx: ctx, start: time.Now(), proof: newProof(), g: &generation{}}
 	if got := r.silence(); got != sinks.ScopeSink {
 		t.Errorf("nothing was answered: got %v, want sink", got)
 	}
-	r.answered = true
+	r.proof.answered(address{"", "q"}, 1) // in this call or another
 	if got := r.silence(); got != sinks.ScopeAddress {
 		t.Errorf("others were answered: got %v, want address", got)
+	}
+	r.start = time.Now()
+	if got := r.silence(); got != sinks.ScopeSink {
+		t.Errorf("others were answered earlier: got %v, want sink", got)
 	}
 	called, off := context.WithCancel(t.Context())
 	off()
 	if got := (&run{ctx: called, g: r.g}).silence(); got != sinks.ScopeMessage {
 		t.Errorf("called off: got %v, want message", got)
 	}
+}
+
+// A turn that comes when more time has gone than is left isn't used, and what stood in the way isn't the broker's fault.
+func TestLateTurn(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	s, q := open(t, b.url, one), b.queue(nil)
+	wantAll(t, publish(t, s, messages(1, "/"+q), patience), sinks.Accepted, 0)
+	for limit, text := range map[time.Duration]string{2 * time.Second: sinks.ErrLate.Error(), 500 * time.Millisecond: "wait for a free connection"} {
+		slot := <-s.publishers.slots // somebody's turn
+		time.AfterFunc(1200*time.Millisecond, func() { s.publishers.slots <- slot })
+		wantAll(t, publish(t, s, messages(10, "/"+q), limit), sinks.Unavailable, sinks.ScopeMessage, text)
+		wantAll(t, publish(t, s, messages(10, "/"+q), patience), sinks.Accepted, 0)
+	}
+}
+
+// A panic takes no place of the pool along, and leaves nothing for the next batch on the same connection.
+func TestPanicWhilePublishing(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	s, q := open(t, b.url, one), b.queue(nil)
+	for _, breaks := range []func(g *generation){
+		func(g *generation) { g.channel = nil }, // in the pool
+		func(g *generation) { g.dialer = nil },  // on the way
+	} {
+		wantAll(t, publish(t, s, messages(1, "/"+q), patience), sinks.Accepted, 0)
+		g := <-s.publishers.slots
+		breaks(g)
+		s.publishers.slots <- g
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("it didn't panic")
+				}
+			}()
+			publish(t, s, messages(10, "/"+q), patience)
+		}()
+		if g.channel == nil { // nobody owns it
+			g.abort(errAbandoned)
+		}
+	}
+	wantAll(t, publish(t, s, messages(10, "/"+q), patience), sinks.Accepted, 0)
 }
 
 // stall is a way to the broker that carries so many bytes of requests and then no more: the peer's window fills up.

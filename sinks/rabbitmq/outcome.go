@@ -51,7 +51,6 @@ func (r *run) answer(s sent, closed bool) bool {
 		r.results[s.index] = sinks.Result{Outcome: sinks.Failed,
 			Err: fmt.Errorf("%v: the broker refused it (basic.nack): a queue is full or can't write", a)}
 	}
-	r.answered = true
 	r.proof.answered(a, len(m.Payload))
 	return true
 }
@@ -69,15 +68,16 @@ func (r *run) doubt(in []sent) {
 }
 
 // silence says what the silence at the end of the time concerns: the broker, when it answered nothing at all or reads
-// nothing; the address, when others were answered; nothing, when somebody called it off.
+// nothing; the address, when others were answered meanwhile (see [sinks.Hearing]), on this connection or another; nothing,
+// when somebody called it off.
 func (r *run) silence() sinks.Scope {
 	switch {
 	case !errors.Is(r.ctx.Err(), context.DeadlineExceeded):
 		return sinks.ScopeMessage
-	case !r.answered || r.g.blocked() != nil:
+	case r.g.blocked() != nil:
 		return sinks.ScopeSink
 	default:
-		return sinks.ScopeAddress
+		return r.proof.hearing.Silence(r.start)
 	}
 }
 

@@ -23,17 +23,37 @@ func newPool(d *dialer, size int) *pool {
 	return p
 }
 
-// acquire waits for a free place and fills it when its generation isn't usable any more, dialling at most once.
+// acquire waits for a free place and fills it.
 func (p *pool) acquire(ctx context.Context) (*generation, error) {
-	var g *generation
+	slot, err := p.wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.fill(ctx, slot)
+}
+
+// wait takes a free place, with what is in it.
+func (p *pool) wait(ctx context.Context) (*generation, error) {
 	select {
-	case g = <-p.slots:
+	case slot := <-p.slots:
+		return slot, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for a free connection: %w", context.Cause(ctx))
 	}
-	g, err := p.usable(ctx, g)
+}
+
+// fill gives a place a new generation when the one there isn't usable any more, dialling at most once. If that fails, or
+// panics, the place is free again.
+func (p *pool) fill(ctx context.Context, slot *generation) (filled *generation, err error) {
+	var left *generation
+	defer func() {
+		if filled == nil {
+			p.slots <- left
+		}
+	}()
+	g, err := p.usable(ctx, slot)
 	if err != nil {
-		p.slots <- g
+		left = g
 		return nil, err
 	}
 	return g, nil

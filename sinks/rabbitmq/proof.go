@@ -3,6 +3,8 @@ package rabbitmq
 import (
 	"sync"
 	"time"
+
+	"github.com/jobrelay/relay/sinks"
 )
 
 const (
@@ -16,6 +18,8 @@ const (
 // doubt. So what hasn't been proved goes alone: the first message to an exchange, anything to an address that was
 // refused, a larger body than any before. Alone, the refusal is its own, and nobody else's.
 type proof struct {
+	hearing sinks.Hearing
+
 	mu        sync.Mutex
 	exchanges map[string]time.Time // which answered, and when last
 	suspects  map[address]struct{} // addresses that were refused and haven't taken anything since
@@ -38,6 +42,7 @@ func (p *proof) lacks(a address, size int) bool {
 
 // answered notes that the broker took a message, or returned or refused it without closing the channel.
 func (p *proof) answered(a address, size int) {
+	p.hearing.Heard()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.exchanges) >= manyNames {

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -13,6 +14,7 @@ import (
 type run struct {
 	*batch
 	ctx   context.Context
+	start time.Time
 	proof *proof
 	g     *generation
 
@@ -20,7 +22,6 @@ type run struct {
 	returned  map[identity]reply // what the broker gave back
 	missing   map[string]error   // exchanges that turned out not to exist
 	forbidden map[address]error  // addresses that turned out to be closed to the user
-	answered  bool               // the broker has said something of a message in this run
 }
 
 // sent is a message that was handed to the library.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -37,6 +38,7 @@ func (s *sink) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // Publish validates, takes a generation and publishes on it.
 func (s *sink) Publish(ctx context.Context, messages []sinks.Message, results []sinks.Result) {
+	start := time.Now()
 	ctx, cancel := s.bind(ctx)
 	defer cancel()
 	b := s.validate(messages, results)
@@ -47,19 +49,43 @@ func (s *sink) Publish(ctx context.Context, messages []sinks.Message, results []
 		b.rest(sinks.Result{Outcome: sinks.Unavailable, Err: fmt.Errorf("not sent: %w", context.Cause(ctx))})
 		return
 	}
-	g, err := s.publishers.acquire(ctx)
+	g, scope, err := s.turn(ctx, start)
 	if err != nil {
-		scope := sinks.ScopeSink
-		if errors.Is(ctx.Err(), context.Canceled) {
-			scope = sinks.ScopeMessage // called off: it says nothing about the broker
-		}
-		b.rest(sinks.Result{Outcome: sinks.Unavailable, Scope: scope, Err: err})
+		b.rest(sinks.Result{Outcome: sinks.Unavailable, Scope: scope, Err: fmt.Errorf("not sent: %w", err)})
 		return
 	}
 	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
-	defer func() { s.publishers.release(g, stop()) }()
-	r := &run{batch: b, ctx: ctx, proof: s.proof, g: g}
+	sound := false // after a panic answers to this batch may still come
+	defer func() { s.publishers.release(g, stop() && sound) }()
+	r := &run{batch: b, ctx: ctx, start: start, proof: s.proof, g: g}
 	r.publish()
+	sound = true
+}
+
+// turn waits for a generation. One that comes too late to be of use is left for the next call, and says nothing about the
+// broker; nor does a call that was called off.
+func (s *sink) turn(ctx context.Context, start time.Time) (*generation, sinks.Scope, error) {
+	slot, err := s.publishers.wait(ctx)
+	if err != nil {
+		return nil, sinks.ScopeMessage, err
+	}
+	if err := sinks.InTime(ctx, start); err != nil {
+		s.publishers.slots <- slot
+		return nil, sinks.ScopeMessage, err
+	}
+	g, err := s.publishers.fill(ctx, slot)
+	if err != nil {
+		scope := sinks.ScopeSink
+		if errors.Is(ctx.Err(), context.Canceled) {
+			scope = sinks.ScopeMessage
+		}
+		return nil, scope, err
+	}
+	if err := sinks.InTime(ctx, start); err != nil { // connecting took long
+		s.publishers.release(g, true)
+		return nil, sinks.ScopeMessage, err
+	}
+	return g, 0, nil
 }
 
 // batch is one call of Publish: messages with their addresses, and those that still need a result.

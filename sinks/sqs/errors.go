@@ -143,9 +143,17 @@ func httpStatus(err error) int {
 	return 0
 }
 
-// missing says whether an error means that the queue doesn't exist.
-func missing(err error) bool {
-	return strings.TrimPrefix(code(err), "AWS.SimpleQueueService.") == "NonExistentQueue" || code(err) == "QueueDoesNotExist"
+// gone says whether an error means that the queue isn't where it was.
+func gone(err error) bool {
+	word := code(err)
+	if r, ok := errors.AsType[*refusal](err); ok {
+		word = r.code
+	}
+	switch strings.TrimPrefix(word, "AWS.SimpleQueueService.") {
+	case "QueueDoesNotExist", "NonExistentQueue", "InvalidAddress":
+		return true
+	}
+	return false
 }
 
 // denied says whether an error means that the queue is there, as far as we may see.

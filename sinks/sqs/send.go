@@ -1,7 +1,6 @@
 package sqs
 
 import (
-	"context"
 	"crypto/md5"
 	"encoding/hex"
 	"errors"
@@ -19,13 +18,13 @@ var errHeld = errors.New("sqs: not sent: an earlier message of its group wasn't 
 
 // run makes the calls of a strand. In a FIFO queue what follows a message that may yet come isn't sent, so that it
 // can't overtake; one that was rejected never comes and holds nobody.
-func (s *sink) run(ctx context.Context, b bound, results []sinks.Result) {
+func (p *publication) run(b bound) {
 	held := map[string]bool{}
 	for _, c := range b.strand {
 		var free call
 		for _, e := range c {
 			if held[e.group] {
-				results[e.index] = sinks.Result{Outcome: sinks.Unavailable, Err: errHeld}
+				p.results[e.index] = sinks.Result{Outcome: sinks.Unavailable, Err: errHeld}
 			} else {
 				free = append(free, e)
 			}
@@ -33,9 +32,9 @@ func (s *sink) run(ctx context.Context, b bound, results []sinks.Result) {
 		if len(free) == 0 {
 			continue
 		}
-		s.send(ctx, b, free, results)
+		p.send(b, free)
 		for _, e := range free {
-			if o := results[e.index].Outcome; e.dedup != "" && o != sinks.Accepted && o != sinks.Rejected {
+			if o := p.results[e.index].Outcome; e.dedup != "" && o != sinks.Accepted && o != sinks.Rejected {
 				held[e.group] = true
 			}
 		}
@@ -43,51 +42,68 @@ func (s *sink) run(ctx context.Context, b bound, results []sinks.Result) {
 }
 
 // send makes one call and fills the results of its entries.
-func (s *sink) send(ctx context.Context, b bound, c call, results []sinks.Result) {
-	if err := s.take(ctx); err != nil {
+func (p *publication) send(b bound, c call) {
+	out, a, err := p.post(b, c)
+	switch {
+	case a == nil:
 		for _, e := range c {
-			results[e.index] = tooLate(err)
+			p.results[e.index] = tooLate(err)
 		}
 		return
+	case err != nil:
+		p.refused(b, c, err, a)
+		return
 	}
+	for i, r := range read(c, out) {
+		e := c[i]
+		p.results[e.index], p.silent[e.index] = r, r.Scope == sinks.ScopeSink && r.Outcome == sinks.Unknown
+		if gone(r.Err) {
+			p.queues.forget(b.address)
+		}
+	}
+	if len(out.Successful)+len(out.Failed) > 0 {
+		p.hearing.Heard()
+	}
+}
+
+// post makes a call when its turn has come. The attempt is nil when it came too late.
+func (p *publication) post(b bound, c call) (*awssqs.SendMessageBatchOutput, *attempt, error) {
+	give, err := p.take()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer give()
 	in := &awssqs.SendMessageBatchInput{QueueUrl: &b.queue.url, Entries: make([]types.SendMessageBatchRequestEntry, len(c))}
 	for i, e := range c {
 		in.Entries[i] = e.request(i)
 	}
-	watching, a := watched(ctx)
-	out, err := s.client.SendMessageBatch(watching, in)
-	s.give()
-	if err != nil {
-		s.refused(ctx, b, c, err, a, results)
-		return
-	}
-	for i, r := range read(c, out) {
-		results[c[i].index] = r
-		if r.Scope == sinks.ScopeAddress {
-			s.queues.forget(b.address)
-		}
-	}
+	watching, a := watched(p.ctx)
+	out, err := p.client.SendMessageBatch(watching, in)
+	return out, a, err
 }
 
 // refused deals with an error of a whole call. One that may be about a single entry is narrowed down by halves: the
 // server has taken nothing of what it refused.
-func (s *sink) refused(ctx context.Context, b bound, c call, err error, a *attempt, results []sinks.Result) {
+func (p *publication) refused(b bound, c call, err error, a *attempt) {
 	class, divisible := classifyCall(err, a)
+	if class.scope != sinks.ScopeSink {
+		p.hearing.Heard()
+	}
 	if divisible && len(c) > 1 {
 		half := len(c) / 2
-		s.send(ctx, b, c[:half], results)
-		s.send(ctx, b, c[half:], results)
+		p.send(b, c[:half])
+		p.send(b, c[half:])
 		return
 	}
-	if class.scope == sinks.ScopeAddress {
-		s.queues.forget(b.address)
+	if gone(err) {
+		p.queues.forget(b.address)
 	}
-	err = withCause(ctx, describe("send to "+b.address, err, a))
+	err = withCause(p.ctx, describe("send to "+b.address, err, a))
 	if class == rejected {
-		err = fmt.Errorf("%w (%d bytes with its attributes; the limit as far as it is known is %d)", err, c[0].size, s.limit(b.queue))
+		err = fmt.Errorf("%w (%d bytes with its attributes; the limit as far as it is known is %d)", err, c[0].size, p.limit(b.queue))
 	}
 	for _, e := range c {
-		results[e.index] = class.result(err)
+		p.results[e.index], p.silent[e.index] = class.result(err), class == unknown
 	}
 }
 
