@@ -9,6 +9,9 @@ import (
 // ErrInvalid is what every [InvalidError] is: a job was refused and the transaction not touched.
 var ErrInvalid = errors.New("invalid job")
 
+// ErrTooManyKeys says that a call of EnqueueOrdered would lock, or could not lock, so many keys.
+var ErrTooManyKeys = errors.New("too many keys to lock at once")
+
 // InvalidError says why a job can't be enqueued. None of the jobs of the call was.
 type InvalidError struct {
 	Index int    // of the job among those of the call, from 0

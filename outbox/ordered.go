@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,6 +13,9 @@ import (
 
 //go:embed key_lock.sql
 var keyLockSQL string
+
+// MaxOrderedKeys bounds the keys of one call of EnqueueOrdered: a seventh of what Postgres' lock table holds by default.
+const MaxOrderedKeys = 1000
 
 // EnqueueOrdered calls [Client.EnqueueOrdered] of the zero Client.
 func EnqueueOrdered(ctx context.Context, tx Tx, jobs ...Job) ([]int64, error) {
@@ -31,6 +35,9 @@ func EnqueueOrderedSQL(ctx context.Context, tx SQLTx, jobs ...Job) ([]int64, err
 // order, its customer) need no other. It costs one round trip more; jobs without a key wait for nobody. Enqueue the jobs
 // of one transaction in one call, or the calls of two transactions may wait for each other, which Postgres ends with an
 // error in one of them.
+//
+// Every key is a lock in a table that all sessions of the server share, some 7,000 by default. So a call takes at most
+// [MaxOrderedKeys] keys; more give [ErrTooManyKeys], and the transaction is as it was.
 func (c Client) EnqueueOrdered(ctx context.Context, tx Tx, jobs ...Job) ([]int64, error) {
 	return c.enqueueOrdered(jobs, onTx(ctx, tx))
 }
@@ -46,6 +53,10 @@ func (c Client) enqueueOrdered(jobs []Job, query query) ([]int64, error) {
 		return nil, err
 	}
 	if keys := keysOf(rows); len(keys) > 0 {
+		if len(keys) > MaxOrderedKeys {
+			return nil, fmt.Errorf("enqueue: %w: %d, at most %d; spread them over several transactions, or hold another lock that serializes their producers and use Enqueue",
+				ErrTooManyKeys, len(keys), MaxOrderedKeys)
+		}
 		statement, err := c.keyLock()
 		if err != nil {
 			return nil, err
@@ -55,11 +66,23 @@ func (c Client) enqueueOrdered(jobs []Job, query query) ([]int64, error) {
 			list.text(&keys[i])
 		}
 		if _, err := query(statement, []any{list.end()}); err != nil {
-			return nil, fmt.Errorf("enqueue: lock the keys: %w", err)
+			return nil, lockFailed(len(keys), err)
 		}
 	}
 	return c.insert(rows, query)
 }
+
+// lockFailed explains what fills Postgres' lock table: its own hint names a setting, not the keys.
+func lockFailed(keys int, err error) error {
+	var pg interface{ SQLState() string }
+	if errors.As(err, &pg) && pg.SQLState() == outOfMemory {
+		return fmt.Errorf("enqueue: lock %d keys: %w: the server's lock table is full with those of all open transactions: %w", keys, ErrTooManyKeys, err)
+	}
+	return fmt.Errorf("enqueue: lock %d keys: %w", keys, err)
+}
+
+// outOfMemory is what Postgres says of its lock table as well ("out of shared memory").
+const outOfMemory = "53200"
 
 // keysOf lists each key once, sorted.
 func keysOf(rows []row) (keys []string) {

@@ -3,12 +3,16 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/jobrelay/relay/internal/testdb"
@@ -134,5 +138,72 @@ func TestOrderedInASchema(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// As many keys as a call may have go in; one more is refused by number, and the transaction goes on.
+func TestOrderedManyKeys(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	jobs := func(n int) (jobs []outbox.Job) {
+		for i := range 2 * n { // two of each key
+			jobs = append(jobs, outbox.Job{Kind: "k", Key: fmt.Sprint("key ", i%n), Payload: i})
+		}
+		return jobs
+	}
+	err := pgx.BeginFunc(t.Context(), db.Pool, func(tx pgx.Tx) error {
+		_, err := outbox.EnqueueOrdered(t.Context(), tx, jobs(outbox.MaxOrderedKeys+1)...)
+		if !errors.Is(err, outbox.ErrTooManyKeys) || !strings.Contains(err.Error(), "1001") || !strings.Contains(err.Error(), "at most 1000") {
+			t.Errorf("got %v, want ErrTooManyKeys with both numbers", err)
+		}
+		_, err = outbox.EnqueueOrdered(t.Context(), tx, jobs(outbox.MaxOrderedKeys)...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testdb.One[int](t, db, `SELECT count(*) FROM jobs`); n != 2*outbox.MaxOrderedKeys {
+		t.Errorf("%d jobs, want %d", n, 2*outbox.MaxOrderedKeys)
+	}
+}
+
+// full is a transaction of a server whose lock table is full, as a driver reports it.
+type full struct{ pgx.Tx }
+
+func (full) Query(context.Context, string, ...any) (pgx.Rows, error) {
+	return nil, &pgconn.PgError{Code: "53200", Message: "out of shared memory"}
+}
+
+func TestOrderedWhenLocksAreOut(t *testing.T) {
+	t.Parallel()
+	_, err := outbox.EnqueueOrdered(t.Context(), full{}, outbox.Job{Kind: "k", Key: "a", Payload: 1}, outbox.Job{Kind: "k", Key: "b", Payload: 1})
+	var pg *pgconn.PgError
+	if !errors.Is(err, outbox.ErrTooManyKeys) || !errors.As(err, &pg) || !strings.Contains(err.Error(), "lock 2 keys") {
+		t.Errorf("got %v, want ErrTooManyKeys, what Postgres said, and the number", err)
+	}
+}
+
+// Producers of different keys don't wait for each other, however many keys each has.
+func TestOrderedProducersOfOtherKeys(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	var all []pgx.Tx
+	for p := range 4 {
+		tx, err := db.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback(context.Background())
+		var jobs []outbox.Job
+		for i := range 250 {
+			jobs = append(jobs, outbox.Job{Kind: "k", Key: fmt.Sprintf("%s %d of %d", db.Schema, i, p), Payload: i})
+		}
+		if _, err := tx.Exec(t.Context(), `SET LOCAL lock_timeout = '10s'`); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := outbox.EnqueueOrdered(t.Context(), tx, jobs...); err != nil {
+			t.Fatalf("producer %d beside %d open ones: %v", p, len(all), err)
+		}
+		all = append(all, tx)
 	}
 }

@@ -76,7 +76,7 @@ func (r *Relay) hint() {
 
 // check probes a place for the pauses.
 func (r *Relay) check(ctx context.Context, at place) error {
-	return r.Sinks[at.sink].Check(ctx, at.address)
+	return r.checks[at.sink].check(ctx, r.Sinks[at.sink], at.address)
 }
 
 // resumed lets everything that waited for a place be claimed.

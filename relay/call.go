@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -10,61 +11,88 @@ import (
 	"github.com/jobrelay/relay/sinks"
 )
 
-// grace is how long after its context's end a call of Publish is waited for; a sink promises to return within a second.
+// grace is how long after its context's end a call of a sink is waited for; a sink promises to return within a second.
 const grace = 5 * time.Second
 
-// caller keeps one sink's faults from taking the engine's workers with them: a panic, or a call that doesn't return.
-// Both leave messages Unknown, which can only cost a duplicate.
+// caller makes one kind of calls to one sink, and keeps its faults from taking the engine with them: a panic, or a call
+// that doesn't return.
 type caller struct {
-	name string
-	most int64 // calls that may hang before no more are made
-	log  *slog.Logger
-	hung atomic.Int64
+	sink, what string
+	most       int64 // calls that may hang before no more are made
+	log        *slog.Logger
+	hung       atomic.Int64
 }
 
-// publish calls the sink and returns within grace of the context's end, whatever the sink does.
-func (c *caller) publish(ctx context.Context, sink sinks.Sink, batch []sinks.Message, results []sinks.Result) {
+// What became of a call that didn't return by itself.
+var (
+	errTooManyHang = errors.New("earlier calls of the sink hang")
+	errHangs       = fmt.Errorf("the sink did not return within %v of its deadline", grace)
+	errPanicked    = errors.New("the sink panicked")
+)
+
+// call runs f and returns within grace of the context's end, whatever f does: nil when f returned. After errHangs f may
+// still be running.
+func (c *caller) call(ctx context.Context, f func()) error {
 	if n := c.hung.Load(); n >= c.most {
-		fill(results, sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeSink, Err: fmt.Errorf("not sent: %d calls of the sink hang", n)})
-		return
+		return fmt.Errorf("%w: %d of them", errTooManyHang, n)
 	}
-	own := make([]sinks.Result, len(batch)) // a call that was given up may still write
-	returned := make(chan struct{})
+	returned := make(chan error, 1)
 	go func() {
-		defer close(returned)
-		defer c.recovered()
-		sink.Publish(ctx, batch, own)
+		err := errPanicked
+		defer func() {
+			if v := recover(); v != nil {
+				c.log.Error("a sink panicked", "sink", c.sink, "call", c.what, "error", fmt.Sprint(v))
+			}
+			returned <- err
+		}()
+		f()
+		err = nil
 	}()
 	select {
-	case <-returned:
-		copy(results, own)
-		return
+	case err := <-returned:
+		return err
 	case <-ctx.Done():
 	}
 	patience := time.NewTimer(grace)
 	defer patience.Stop()
 	select {
-	case <-returned:
-		copy(results, own)
+	case err := <-returned:
+		return err
 	case <-patience.C:
 		c.giveUp(returned)
-		fill(results, sinks.Result{Outcome: sinks.Unknown, Scope: sinks.ScopeSink, Err: fmt.Errorf("the sink did not return within %v of its deadline", grace)})
+		return errHangs
 	}
 }
 
 // giveUp counts a call that hangs, for as long as it does.
-func (c *caller) giveUp(returned <-chan struct{}) {
-	c.log.Error("a sink hangs; its messages count as possibly sent", "sink", c.name, "calls", c.hung.Add(1))
+func (c *caller) giveUp(returned <-chan error) {
+	c.log.Error("a sink hangs", "sink", c.sink, "call", c.what, "calls", c.hung.Add(1))
 	go func() {
 		<-returned
 		c.hung.Add(-1)
 	}()
 }
 
-func (c *caller) recovered() {
-	if v := recover(); v != nil {
-		c.log.Error("a sink panicked; messages without a result count as possibly sent", "sink", c.name, "error", fmt.Sprint(v))
+// publish calls the sink's Publish. A panic or a hanging call leaves messages Unknown, which can only cost a duplicate.
+func (c *caller) publish(ctx context.Context, sink sinks.Sink, batch []sinks.Message, results []sinks.Result) {
+	own := make([]sinks.Result, len(batch)) // a call that was given up may still write
+	switch err := c.call(ctx, func() { sink.Publish(ctx, batch, own) }); {
+	case errors.Is(err, errTooManyHang):
+		fill(results, sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeSink, Err: fmt.Errorf("not sent: %w", err)})
+	case errors.Is(err, errHangs):
+		fill(results, sinks.Result{Outcome: sinks.Unknown, Scope: sinks.ScopeSink, Err: err})
+	default:
+		copy(results, own)
 	}
+}
+
+// check calls the sink's Check.
+func (c *caller) check(ctx context.Context, sink sinks.Sink, address string) error {
+	var says error
+	if err := c.call(ctx, func() { says = sink.Check(ctx, address) }); err != nil {
+		return err
+	}
+	return says
 }
 
 func fill(results []sinks.Result, r sinks.Result) {

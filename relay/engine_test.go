@@ -380,3 +380,23 @@ func (c *clock) Publish(ctx context.Context, _ []sinks.Message, results []sinks.
 
 func (*clock) Check(context.Context, string) error { return nil }
 func (*clock) Close(context.Context) error         { return nil }
+
+// A job that no route matches, however it came into a worker's hands, is given back and not taken for done.
+func TestJobWithoutARouteIsGivenBack(t *testing.T) {
+	t.Parallel()
+	s := &script{}
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": s}})
+	e.enqueue("b", 1)
+	q := e.Store.Queue(func(string) bool { return true })
+	q.Expect("b")
+	var leases []claim.Lease
+	e.eventually("claimed", func() bool {
+		var err error
+		leases, err = q.Claim(t.Context(), func(claim.Pair) claim.Gate { return claim.Gate{Open: true} })
+		return err == nil && len(leases) == 1
+	}, func() any { return e.jobs("b") })
+	e.pass(t.Context(), &admission{pauses: e.pauses, router: e.router, lane: e.router.lanes[0]}, leases)
+	if got := e.jobs("b"); got["ready/0"] != 1 {
+		t.Errorf("got %v, want it ready", got)
+	}
+}

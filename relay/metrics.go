@@ -1,21 +1,15 @@
 package relay
 
 import (
-	"sync"
 	"time"
 
 	"github.com/jobrelay/relay/claim"
+	"github.com/jobrelay/relay/internal/label"
 	"github.com/jobrelay/relay/sinks"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// maxKinds bounds the kinds that are labels; the rest is counted under otherKind.
-const (
-	maxKinds  = 200
-	otherKind = "_other"
-)
-
-// metrics are the engine's own figures. Labels come from closed sets: kinds up to maxKinds, and names from the routes.
+// metrics are the engine's own figures. Labels come from closed sets: kinds as package label bounds them, and names from the routes.
 type metrics struct {
 	jobsClaimed *prometheus.CounterVec
 	jobsSettled *prometheus.CounterVec
@@ -27,8 +21,7 @@ type metrics struct {
 	duplicates  *prometheus.CounterVec
 	listenerUp  prometheus.Gauge
 
-	mu    sync.Mutex
-	kinds map[string]bool
+	kinds label.Kinds
 }
 
 func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
@@ -43,12 +36,11 @@ func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
 		jobsSettled: counter("relay_jobs_settled_total", "What became of jobs at each destination.", "kind", "destination", "verdict"),
 		jobsDead:    counter("relay_jobs_dead_total", "Jobs that died, by the destination that decided and the reason.", "kind", "destination", "reason"),
 		publishTime: histogram("relay_publish_seconds", "Length of one call to a sink, observed once for each outcome in it.", 0.0005, 17, "sink", "outcome"),
-		ackTime:     histogram("relay_enqueue_to_ack_seconds", "Time from enqueue (or run_at, when that is later) to the broker's word. Without copies made by replay.", 0.001, 22, "kind"),
+		ackTime:     histogram("relay_enqueue_to_ack_seconds", "Time from enqueue (created_at) to a destination's acceptance, with what a job that is to run later waits for. Without copies made by replay.", 0.001, 22, "kind"),
 		lostLeases:  prometheus.NewCounter(prometheus.CounterOpts{Name: "relay_lost_leases_total", Help: "Leases that somebody else may have taken before they were settled."}),
 		reaped:      counter("relay_reaped_total", "Expired leases that this process ended.", "kind"),
 		duplicates:  counter("relay_possible_duplicates_total", "Messages that were sent without a word from the broker; they are sent again.", "sink"),
 		listenerUp:  prometheus.NewGauge(prometheus.GaugeOpts{Name: "relay_listener_up", Help: "1 while the relay hears enqueue notifications."}),
-		kinds:       map[string]bool{},
 	}
 	reg.MustRegister(m.jobsClaimed, m.jobsSettled, m.jobsDead, m.publishTime, m.ackTime, m.lostLeases, m.reaped, m.duplicates, m.listenerUp)
 	for _, name := range sinkNames {
@@ -60,18 +52,13 @@ func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
 
 // kind is the label of a kind.
 func (m *metrics) kind(kind string) string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.kinds[kind] {
-		if len(m.kinds) >= maxKinds {
-			return otherKind
-		}
-		m.kinds[kind] = true
-		m.jobsClaimed.WithLabelValues(kind)
-		m.reaped.WithLabelValues(kind)
-		m.ackTime.WithLabelValues(kind)
+	at, first := m.kinds.Of(kind)
+	if first {
+		m.jobsClaimed.WithLabelValues(at)
+		m.reaped.WithLabelValues(at)
+		m.ackTime.WithLabelValues(at)
 	}
-	return kind
+	return at
 }
 
 func (m *metrics) claimed(leases []claim.Lease) {

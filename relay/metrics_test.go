@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/sinks"
 )
 
@@ -30,4 +32,19 @@ func TestAckTimeLeavesCopiesOut(t *testing.T) {
 		return
 	}
 	t.Error("no such metric")
+}
+
+// A database in SQL_ASCII may hold kinds that are no UTF-8: every place that counts a kind takes them.
+func TestKindsOfAnyBytes(t *testing.T) {
+	t.Parallel()
+	m := newMetrics(prometheus.NewRegistry(), []string{"s"})
+	l := claim.Lease{ID: 1, Kind: "caf\xe9"}
+	m.claimed([]claim.Lease{l})
+	m.published("s", time.Millisecond, []sinks.Message{{Kind: l.Kind}}, []sinks.Result{{Outcome: sinks.Accepted}})
+	to := &destination{text: "s:"}
+	m.settled([]verdict{{&delivery{lease: &l, attempts: []attempt{{to: to}}}, claim.Outcome{Verdict: claim.Dead}, reasonRejected, to}})
+	m.swept(claim.Swept{Reaped: map[string]int{l.Kind: 1}, Dead: map[string]int{l.Kind: 1}})
+	if n := testutil.ToFloat64(m.jobsClaimed.WithLabelValues("caf\uFFFD")); n != 1 {
+		t.Errorf("claimed: got %v, want 1", n)
+	}
 }

@@ -11,13 +11,16 @@ import (
 	"github.com/jobrelay/relay/sinks"
 )
 
-// Bounds of a pause, of a probe, and of how many places are remembered.
+// Bounds of a pause, of the probes of one sink, and of which places are remembered.
 const (
 	pauseMin     = 250 * time.Millisecond
 	pauseMax     = 30 * time.Second
 	probeTimeout = 10 * time.Second
 	probesAtOnce = 8
 	maxPlaces    = 10_000
+	// forgetAfter is far longer than a job waits for a paused address, so none is waiting for one that nothing has met
+	// for so long.
+	forgetAfter = 10 * time.Minute
 )
 
 // place is what can be away: a whole sink (address ""), or one expanded address of it.
@@ -25,17 +28,19 @@ type place struct{ sink, address string }
 
 // pauses knows which places are away. A place that failed pauses, is probed when its pause ends, and comes back when
 // the probe succeeds. After a pause that began without a word from the broker one lone job goes first (a trial): a
-// probe can pass while publishing can't. The length of the pauses starts over only when something is accepted.
+// probe can pass while publishing can't. The length of the pauses starts over only when something is accepted. An address
+// that only jobs know is forgotten when none has met it for some time: the job that knew it may be gone.
 type pauses struct {
 	check   func(ctx context.Context, p place) error
 	resumed func(p place) // called without the lock, after a place came back
 
-	log *slog.Logger
+	log     *slog.Logger
+	lasting map[place]bool // addresses that routes name, never forgotten
 
 	known  atomic.Int64 // len(places), so that healthy traffic takes no lock
 	mu     sync.Mutex
 	places map[place]*outage
-	slots  chan struct{} // bounds the probes under way
+	probes map[string]int // under way, by sink: one whose checks hang keeps no other from being probed
 }
 
 // outage is the state of a place that failed and hasn't accepted anything since.
@@ -44,7 +49,8 @@ type outage struct {
 	delay   time.Duration
 	since   time.Time
 	until   time.Time
-	unknown bool // it began, or went on, without a word
+	met     time.Time // when a job last came to it
+	unknown bool      // it began, or went on, without a word
 	reason  string
 	names   map[string]bool // destinations, as routes write them, whose jobs met it
 }
@@ -60,7 +66,7 @@ const (
 )
 
 func newPauses(log *slog.Logger, check func(context.Context, place) error, resumed func(place)) *pauses {
-	return &pauses{log: log, check: check, resumed: resumed, places: map[place]*outage{}, slots: make(chan struct{}, probesAtOnce)}
+	return &pauses{log: log, check: check, resumed: resumed, places: map[place]*outage{}, probes: map[string]int{}}
 }
 
 // calm: nothing is known against any place.
@@ -84,28 +90,58 @@ func (p *pauses) run(ctx context.Context) {
 	}
 }
 
-// due marks the places to probe now, as many as there are slots.
+// due marks the places to probe now, as many of each sink as may be under way, and forgets those that nobody knows any
+// more.
 func (p *pauses) due(now time.Time) []place {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []place
 	for at, o := range p.places {
-		if o.state != paused || now.Before(o.until) {
-			continue
-		}
-		select {
-		case p.slots <- struct{}{}:
+		switch {
+		case now.Sub(o.met) > forgetAfter && o.state != probing && p.forgettable(at):
+			p.forget(at)
+			p.log.Info("an address that was away is forgotten: no job comes to it", "sink", at.sink, "address", at.address, "error", o.reason)
+		case o.state == paused && !now.Before(o.until) && p.probes[at.sink] < probesAtOnce:
 			o.state = probing
+			p.probes[at.sink]++
 			out = append(out, at)
-		default:
-			return out
 		}
 	}
 	return out
 }
 
+func (p *pauses) forgettable(at place) bool { return at.address != "" && !p.lasting[at] }
+
+func (p *pauses) forget(at place) {
+	delete(p.places, at)
+	p.known.Store(int64(len(p.places)))
+}
+
+// makeRoom forgets the address that no job has met for the longest time when there are too many; false when none may go.
+func (p *pauses) makeRoom() bool {
+	if len(p.places) < maxPlaces {
+		return true
+	}
+	var stalest place
+	var since time.Time
+	for at, o := range p.places {
+		if p.forgettable(at) && (since.IsZero() || o.met.Before(since)) {
+			stalest, since = at, o.met
+		}
+	}
+	if since.IsZero() {
+		return false
+	}
+	p.forget(stalest)
+	return true
+}
+
 func (p *pauses) probe(ctx context.Context, at place) {
-	defer func() { <-p.slots }()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.probes[at.sink]--
+	}()
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	err := p.check(ctx, at)
@@ -147,7 +183,7 @@ func (p *pauses) fail(at place, name string, outcome sinks.Outcome, err error) {
 	o := p.places[at]
 	switch {
 	case o == nil:
-		if len(p.places) >= maxPlaces {
+		if !p.makeRoom() {
 			return
 		}
 		o = &outage{since: time.Now(), names: map[string]bool{}}
@@ -161,6 +197,7 @@ func (p *pauses) fail(at place, name string, outcome sinks.Outcome, err error) {
 		}
 		o.again()
 	}
+	o.met = time.Now()
 	o.names[name] = true
 	o.unknown = o.unknown || outcome == sinks.Unknown
 	if err != nil {
@@ -176,8 +213,7 @@ func (p *pauses) accepted(at place) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o := p.places[at]; o != nil && (o.state == back || o.state == trying || o.state == trial) {
-		delete(p.places, at)
-		p.known.Store(int64(len(p.places)))
+		p.forget(at)
 		p.log.Info("a destination is back", "sink", at.sink, "address", at.address, "away", time.Since(o.since).Round(time.Millisecond).String())
 	}
 }
@@ -221,6 +257,9 @@ func (p *pauses) enter(at place) (o outage, ok, lone bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	got := p.places[at]
+	if got != nil {
+		got.met = time.Now()
+	}
 	switch {
 	case got == nil || got.state == back:
 		return outage{}, true, false

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -113,6 +116,55 @@ func TestLateResultsDontPauseTwice(t *testing.T) {
 		p.accepted(at) // and one of them had been accepted
 		if o := p.places[at]; o == nil || o.delay != pauseMin || o.state != paused {
 			t.Errorf("outage: %+v, want one pause of %v", o, pauseMin)
+		}
+	})
+}
+
+// An address that only jobs know is forgotten when none has come to it for a while; one that a route names never.
+func TestForgottenAddresses(t *testing.T) {
+	outageOf(t, func(p *pauses, probe *error) {
+		*probe = errAway
+		gone, met, named := place{"kafka", "misspelt"}, place{"kafka", "comes later"}, place{"kafka", "orders"}
+		p.lasting = map[place]bool{named: true}
+		for _, at := range []place{gone, met, named, {"kafka", ""}} {
+			p.fail(at, "kafka:{header.t}", sinks.Unavailable, errAway)
+		}
+		for range 40 { // a job that waits comes back when the pause ends
+			time.Sleep(pauseMax)
+			p.enter(met)
+		}
+		synctest.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.places[gone] != nil || p.places[met] == nil || p.places[named] == nil || p.places[place{"kafka", ""}] == nil {
+			t.Errorf("after 20 minutes known: %v", slices.Collect(maps.Keys(p.places)))
+		}
+		if p.known.Load() != 3 {
+			t.Errorf("%d counted, want 3", p.known.Load())
+		}
+	})
+}
+
+// At the bound an address that fails pauses like any other, in place of the one that no job has met for longest.
+func TestMostPlaces(t *testing.T) {
+	outageOf(t, func(p *pauses, probe *error) {
+		*probe = errAway
+		named, late := place{"kafka", "orders"}, place{"kafka", "late"}
+		p.lasting = map[place]bool{named: true}
+		p.fail(named, "kafka:orders", sinks.Unavailable, errAway)
+		for i := range maxPlaces - 1 {
+			if i == 2 {
+				time.Sleep(time.Second)
+			}
+			p.fail(place{"kafka", strconv.Itoa(i)}, "kafka:{key}", sinks.Unavailable, errAway)
+		}
+		p.enter(place{"kafka", "0"}) // met again: 1 is the stalest now
+		p.fail(late, "kafka:{key}", sinks.Unavailable, errAway)
+		if p.open(late) {
+			t.Error("one place more isn't paused")
+		}
+		if n := p.known.Load(); n != maxPlaces || p.places[named] == nil || p.places[place{"kafka", "1"}] != nil || p.places[place{"kafka", "0"}] == nil {
+			t.Errorf("%d places are known, want %d without the stalest", n, maxPlaces)
 		}
 	})
 }

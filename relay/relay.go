@@ -50,7 +50,8 @@ type Relay struct {
 	queue   *claim.Queue
 	pauses  *pauses
 	metrics *metrics
-	calls   map[string]*caller // by sink
+	calls   map[string]*caller // of Publish, by sink
+	checks  map[string]*caller // of Check
 
 	database  *database
 	listening atomic.Value // string, as in Health
@@ -93,13 +94,15 @@ func New(c Config) (*Relay, error) {
 	r.queue = c.Store.Queue(r.Serves)
 	r.queue.ShareOf(router.share)
 	r.queue.OrderOf(router.orderOf)
-	r.queue.Expect(router.exactKinds()...)
+	r.queue.Expect(router.ExactKinds()...)
 	r.pauses = newPauses(c.Log, r.check, r.resumed)
+	r.pauses.lasting = router.places()
 	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)))
 	c.Registerer.MustRegister(newStateCollector(r.Health))
-	r.calls = map[string]*caller{}
+	r.calls, r.checks = map[string]*caller{}, map[string]*caller{}
 	for name := range c.Sinks {
-		r.calls[name] = &caller{name: name, most: int64(c.Workers), log: c.Log}
+		r.calls[name] = &caller{sink: name, what: "publish", most: int64(c.Workers), log: c.Log}
+		r.checks[name] = &caller{sink: name, what: "check", most: probesAtOnce, log: c.Log}
 	}
 	r.listening.Store("off")
 	return r, nil

@@ -167,6 +167,17 @@ func (r *Router) destinations() []*destination {
 	return out
 }
 
+// places lists the addresses that destinations name without a job.
+func (r *Router) places() map[place]bool {
+	out := map[place]bool{}
+	for _, d := range r.destinations() {
+		if address, ok := d.fixed(); ok {
+			out[place{d.sink, address}] = true
+		}
+	}
+	return out
+}
+
 // share is the percentage of a kind's keys that the relay owns when nothing else was set for the kind.
 func (r *Router) share(kind string) int {
 	if c := r.find(kind); c != nil {
@@ -183,8 +194,8 @@ func (r *Router) Share(kind string) (percent int, says bool) {
 	return 0, false
 }
 
-// exactKinds lists the kinds that routes name without a star.
-func (r *Router) exactKinds() (kinds []string) {
+// ExactKinds lists the kinds that routes name without a star.
+func (r *Router) ExactKinds() (kinds []string) {
 	for _, c := range r.routes {
 		if kind, ok := c.match.exact(); ok {
 			kinds = append(kinds, kind)

@@ -178,3 +178,16 @@ func TestRulesSeeNoTemplates(t *testing.T) {
 		}
 	}
 }
+
+// Which kinds are exact is the pattern's to say: a backslash takes the meaning from a star, and from a backslash.
+func TestExactKinds(t *testing.T) {
+	t.Parallel()
+	var routes []Route
+	for _, kind := range []string{`a`, `b.*`, `c\*`, `d\\*`, `e\\\*`, `f\\g`} {
+		routes = append(routes, Route{Kind: kind, To: []string{"s:x"}})
+	}
+	r, problems, _ := NewRouter(routes, map[string]func(string) error{"s": nil})
+	if got, want := r.ExactKinds(), []string{`a`, `c*`, `e\*`, `f\g`}; len(problems) > 0 || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, problems, want)
+	}
+}

@@ -116,7 +116,7 @@ func (v *service) relayUntil(ctx, abandon context.Context) error {
 	if err != nil {
 		return err
 	}
-	stats := ops.NewStats(ops.StatsOptions{Store: figures, Source: v.Source, Routes: v.known(), Kinds: v.exactKinds(), Log: v.log})
+	stats := ops.NewStats(ops.StatsOptions{Store: figures, Source: v.Source, Routes: v.known(), Kinds: v.router.ExactKinds(), Log: v.log})
 	v.registry.MustRegister(stats)
 	v.stage.running(r, stats)
 	v.log.Info("relaying", "source", v.Source, "table", v.Table)

@@ -156,17 +156,6 @@ func (s *settings) known() ops.Routes {
 	return ops.Routes{Serves: s.router.Serves, Closes: s.router.Closes}
 }
 
-// exactKinds are the kinds that routes name without a pattern.
-func (s *settings) exactKinds() []string {
-	var kinds []string
-	for _, r := range s.routes {
-		if kind := strings.ReplaceAll(r.Kind, `\*`, "\x00"); !strings.Contains(kind, "*") {
-			kinds = append(kinds, strings.ReplaceAll(kind, "\x00", "*"))
-		}
-	}
-	return kinds
-}
-
 // checkAddress are the rules of each sink's addresses.
 func (s *settings) checkAddress() map[string]func(string) error {
 	check := map[string]func(string) error{}

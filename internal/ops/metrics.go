@@ -3,36 +3,11 @@ package ops
 import (
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/jobrelay/relay/internal/label"
 	"github.com/prometheus/client_golang/prometheus"
 )
-
-// maxKinds bounds the kinds that are labels; those seen first keep theirs, all others share otherKind.
-const (
-	maxKinds  = 200
-	otherKind = "_other"
-)
-
-// labels gives kinds their label and remembers which have one, so that a kind whose jobs are all gone reads 0 and
-// doesn't vanish.
-type labels struct{ known map[string]bool }
-
-func (l *labels) of(kind string) string {
-	kind = strings.ToValidUTF8(kind, "\uFFFD") // a database in SQL_ASCII takes any bytes, a label doesn't
-	if l.known[kind] {
-		return kind
-	}
-	if len(l.known) >= maxKinds {
-		return otherKind
-	}
-	if l.known == nil {
-		l.known = map[string]bool{}
-	}
-	l.known[kind] = true
-	return kind
-}
 
 var (
 	descLag = prometheus.NewDesc("relay_lag_seconds",
@@ -69,31 +44,32 @@ func (s *Stats) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(descAge, age.Seconds())
-	for _, label := range slices.Sorted(maps.Keys(kinds)) {
-		k := kinds[label]
-		gauge(descLag, k.OldestDueSeconds, label)
-		gauge(descJobs, float64(k.Ready), label, "ready")
-		gauge(descJobs, float64(k.Due), label, "due")
-		gauge(descJobs, float64(k.Running), label, "running")
-		gauge(descJobs, float64(k.Dead), label, "dead")
-		if k.ClosedKeys > 0 || label != otherKind && s.o.Routes.Closes(label) {
-			gauge(descClosed, float64(k.ClosedKeys), label)
+	for _, at := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[at]
+		gauge(descLag, k.OldestDueSeconds, at)
+		gauge(descJobs, float64(k.Ready), at, "ready")
+		gauge(descJobs, float64(k.Due), at, "due")
+		gauge(descJobs, float64(k.Running), at, "running")
+		gauge(descJobs, float64(k.Dead), at, "dead")
+		if k.ClosedKeys > 0 || at != label.Other && s.o.Routes.Closes(at) {
+			gauge(descClosed, float64(k.ClosedKeys), at)
 		}
 	}
 }
 
 // byLabel folds the latest figures into one entry per label: served kinds only, zeros for kinds without jobs.
 func (s *Stats) byLabel() map[string]Kind {
-	out := make(map[string]Kind, len(s.labels.known))
-	for k := range s.labels.known {
+	known := s.labels.Known()
+	out := make(map[string]Kind, len(known))
+	for _, k := range known {
 		out[k] = Kind{}
 	}
 	for _, f := range s.latest.Kinds {
 		if !s.o.Routes.Serves(f.Kind) {
 			continue
 		}
-		label := s.labels.of(f.Kind)
-		k := out[label]
+		at, _ := s.labels.Of(f.Kind)
+		k := out[at]
 		k.Ready += f.Ready
 		k.Due += f.Due
 		k.Running += f.Running
@@ -102,7 +78,7 @@ func (s *Stats) byLabel() map[string]Kind {
 			k.ClosedKeys += f.ClosedKeys
 		}
 		k.OldestDueSeconds = max(k.OldestDueSeconds, f.OldestDueSeconds)
-		out[label] = k
+		out[at] = k
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jobrelay/relay/claim"
+	"github.com/jobrelay/relay/internal/label"
 )
 
 // MaxAge is how old figures may be before they are left out of the metrics rather than shown frozen.
@@ -35,8 +36,8 @@ type Stats struct {
 
 	mu     sync.Mutex
 	latest claim.Figures
-	read   time.Time // by our clock; zero before the first reading
-	labels labels
+	read   time.Time   // by our clock; zero before the first reading
+	labels label.Kinds // a kind whose jobs are all gone reads 0 and doesn't vanish
 }
 
 // NewStats prepares the figures; Run reads them.
@@ -49,7 +50,7 @@ func NewStats(o StatsOptions) *Stats {
 	}
 	s := &Stats{o: o, started: time.Now()}
 	for _, k := range o.Kinds {
-		s.labels.of(k)
+		s.labels.Of(k)
 	}
 	return s
 }
@@ -92,7 +93,7 @@ func (s *Stats) keep(f claim.Figures) {
 	s.latest, s.read = f, time.Now()
 	for _, k := range f.Kinds {
 		if s.o.Routes.Serves(k.Kind) {
-			s.labels.of(k.Kind)
+			s.labels.Of(k.Kind)
 		}
 	}
 }

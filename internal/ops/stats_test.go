@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jobrelay/relay/claim"
+	"github.com/jobrelay/relay/internal/label"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/prometheus/common/expfmt"
@@ -80,15 +81,15 @@ func TestMetricsBoundKinds(t *testing.T) {
 	t.Parallel()
 	s := NewStats(StatsOptions{Routes: ours})
 	var kinds []claim.KindFigures
-	for i := range 3 * maxKinds {
+	for i := range 3 * label.MaxKinds {
 		kinds = append(kinds, claim.KindFigures{Kind: fmt.Sprintf("k%04d", i), Ready: 1, OldestDueSeconds: float64(i)})
 	}
-	kinds = append(kinds, claim.KindFigures{Kind: "bytes \xff"}, claim.KindFigures{Kind: otherKind, Ready: 5})
+	kinds = append(kinds, claim.KindFigures{Kind: "bytes \xff"}, claim.KindFigures{Kind: label.Other, Ready: 5})
 	s.keep(figures(kinds...))
-	if n := testutil.CollectAndCount(s, "relay_lag_seconds"); n != maxKinds+1 {
-		t.Errorf("%d kinds, want %d and the rest", n, maxKinds)
+	if n := testutil.CollectAndCount(s, "relay_lag_seconds"); n != label.MaxKinds+1 {
+		t.Errorf("%d kinds, want %d and the rest", n, label.MaxKinds)
 	}
-	want := fmt.Sprintf(`relay_jobs{kind="_other",status="ready"} %d`, 2*maxKinds+5)
+	want := fmt.Sprintf(`relay_jobs{kind="_other",status="ready"} %d`, 2*label.MaxKinds+5)
 	if text := metricsOf(t, s); !strings.Contains(text, want) || !strings.Contains(text, `relay_lag_seconds{kind="_other"} 599`) {
 		t.Errorf("no %s in\n%s", want, text[:400])
 	}
