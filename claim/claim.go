@@ -50,11 +50,15 @@ func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, e
 		if len(p.branches) == 0 {
 			return nil, nil
 		}
+		start := time.Now()
 		taken, err := q.s.take(ctx, p)
+		if cutOff(err) && q.giveUp(p, taken.at) {
+			continue // what is new is claimed at once, the rest once a sweep has found it
+		}
 		if err != nil {
 			return nil, err
 		}
-		q.learn(p, taken)
+		q.learn(p, taken, time.Since(start))
 		// Empty although pairs were left out: they were behind one that had plenty and has no more.
 		if len(taken.leases) > 0 || !p.partial {
 			return taken.leases, nil
@@ -83,12 +87,13 @@ type taken struct {
 
 // take runs the claim.
 func (s *Store) take(ctx context.Context, p plan) (taken, error) {
-	return s.claim(ctx, s.sql.claim, p.args(), nil)
+	return s.claim(ctx, p.most, s.sql.claim, p.args(), nil)
 }
 
 // claim runs one of the two claims, whose last parameters are the bytes, the lease and the token. It isn't sent again
 // when the connection breaks: nobody knows whether it took anything. looked is called for the rows that aren't jobs.
-func (s *Store) claim(ctx context.Context, sql string, args []any, looked func(pgx.Rows) error) (taken, error) {
+// After a claim that was cut off at its bound the clock is still known.
+func (s *Store) claim(ctx context.Context, most time.Duration, sql string, args []any, looked func(pgx.Rows) error) (taken, error) {
 	token, err := newToken()
 	if err != nil {
 		return taken{}, err
@@ -97,7 +102,7 @@ func (s *Store) claim(ctx context.Context, sql string, args []any, looked func(p
 	until := time.Now().Add(s.opt.Lease)
 	args = append(args, s.opt.BatchBytes, s.opt.Lease.Microseconds(), token)
 	err = s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, s.timeout()).QueryRow(func(row pgx.Row) error {
+		b.Queue(s.sql.claimSettings, s.bound(most)).QueryRow(func(row pgx.Row) error {
 			var at time.Time
 			err := row.Scan(&at, nil)
 			t.at = pointAt(at)
@@ -109,7 +114,7 @@ func (s *Store) claim(ctx context.Context, sql string, args []any, looked func(p
 		})
 	})
 	if err != nil {
-		return taken{}, err
+		return taken{at: t.at}, err
 	}
 	return t, nil
 }
@@ -128,36 +133,93 @@ func newToken() (int64, error) {
 }
 
 // learn moves the floors after a claim. Only what lies before the end of the walk was looked at whole: the walk ends at
-// the last pair that gave rows when the batch was full or its bytes were cut.
-func (q *Queue) learn(p plan, t taken) {
-	got, last, bytes := tally(t.leases)
-	end := len(p.branches)
-	if t.locked >= p.rows || t.locked > len(t.leases) {
-		for end > 0 && got[p.branches[end-1].Pair] == 0 {
+// the last branch that gave rows when the batch was full or its bytes were cut.
+func (q *Queue) learn(p plan, t taken, took time.Duration) {
+	got, last := p.tally(t.leases)
+	_, bytes := tally(t.leases)
+	end, now := len(p.branches), time.Now()
+	cut := t.locked >= p.rows || t.locked > len(t.leases)
+	if cut {
+		for end > 0 && got[end-1] == 0 {
 			end--
 		}
 	}
-	ended := end < len(p.branches) || t.locked >= p.rows || t.locked > len(t.leases)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, b := range p.branches[:end] {
-		n := got[b.Pair]
-		b.pair.taken += n
 		horizon := t.at.back(q.lag(b.pair))
-		b.pair.rewind(horizon)
-		if n < b.most && !(ended && i == end-1) {
+		if i == 0 || p.branches[i-1].pair != b.pair {
+			b.pair.rewind(horizon)
 			b.pair.hot = false
-			b.pair.raise(horizon, b.moved)
-			continue
 		}
-		b.pair.hot = true
-		b.pair.raise(lower(last[b.Pair], horizon), b.moved)
+		b.pair.taken += got[i]
+		to := lower(b.to, horizon)
+		if got[i] >= b.most || (cut || end < len(p.branches)) && i == end-1 {
+			b.pair.hot = true
+			to = lower(last[i], to)
+		} else if b.to != top && got[i] == 0 {
+			b.pair.fruitless = now
+		}
+		b.pair.passed(b, to)
 	}
-	now := time.Now()
 	for _, b := range p.branches {
 		b.pair.asked = now
 	}
+	if p.most < q.s.opt.Statement && took < q.patience/4 {
+		q.patience = max(q.patience/2, deepMost)
+	}
 	q.weigh(bytes)
+}
+
+// tally attributes the leases to the branches that brought them: how many, and the last place.
+func (p *plan) tally(leases []Lease) (got []int, last []point) {
+	got, last = make([]int, len(p.branches)), make([]point, len(p.branches))
+	first := make(map[Pair]int, len(p.branches))
+	for i := len(p.branches) - 1; i >= 0; i-- {
+		first[p.branches[i].Pair] = i
+	}
+	for j := range leases {
+		l := &leases[j]
+		at := point{l.RunAt.UnixMicro(), l.ID}
+		i := first[Pair{l.Kind, l.Priority}]
+		for i+1 < len(p.branches) && p.branches[i+1].pair == p.branches[i].pair && p.branches[i].to.less(at) {
+			i++
+		}
+		if got[i]++; got[i] == 1 || last[i].less(at) {
+			last[i] = at
+		}
+	}
+	return got, last
+}
+
+// giveUp is what a walk teaches that was cut off: what a held snapshot keeps of the drained jobs takes longer than that.
+// Claims begin at the claim's time then, less the lag, and sweeps look for what lies below, in slices that end. Where a
+// part of what was asked had no beginning, it gets the blame; else the database may be slow, and the next one gets more
+// time. False: nothing was deep.
+func (q *Queue) giveUp(p plan, at point) (changed bool) {
+	if at == (point{}) {
+		return false
+	}
+	blind := slices.ContainsFunc(p.branches, func(b branch) bool { return b.floor == bottom })
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, b := range p.branches {
+		horizon := at.back(q.lag(b.pair))
+		switch {
+		case blind && b.floor != bottom:
+		case b.to != top:
+			changed = changed || len(b.pair.stretches) > 0
+			b.pair.stretches = nil
+		case b.floor.less(horizon.back(lagMost)):
+			b.pair.raise(horizon, b.moved)
+			b.pair.strip.suspect = true
+			changed = true
+		}
+	}
+	if changed && !blind {
+		q.patience = min(2*q.patience, q.s.opt.Statement)
+	}
+	return changed
 }
 
 // weigh learns how large the jobs of each kind are. Called under mu.
@@ -171,18 +233,14 @@ func (q *Queue) weigh(bytes map[string]size) {
 
 type size struct{ rows, bytes int }
 
-// tally counts the leases by pair, finds the last place of each pair, and sums the bytes by kind.
-func tally(leases []Lease) (got map[Pair]int, last map[Pair]point, bytes map[string]size) {
-	got, last, bytes = map[Pair]int{}, map[Pair]point{}, map[string]size{}
+// tally counts the leases by pair, and sums the bytes by kind.
+func tally(leases []Lease) (got map[Pair]int, bytes map[string]size) {
+	got, bytes = map[Pair]int{}, map[string]size{}
 	for i := range leases {
 		l := &leases[i]
-		at := Pair{l.Kind, l.Priority}
-		got[at]++
-		if p := (point{l.RunAt.UnixMicro(), l.ID}); got[at] == 1 || last[at].less(p) {
-			last[at] = p
-		}
+		got[Pair{l.Kind, l.Priority}]++
 		s := bytes[l.Kind]
 		bytes[l.Kind] = size{s.rows + 1, s.bytes + l.Size()}
 	}
-	return got, last, bytes
+	return got, bytes
 }
