@@ -56,9 +56,16 @@ func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, e
 		if len(p.branches) == 0 {
 			return nil, nil
 		}
-		t, err := q.s.claim(ctx, q.s.sql.claim, p.args(), q.butRefused(), nil)
+		start := time.Now()
+		t, err := q.s.claim(ctx, q.s.sql.claim, p.args(), q.butRefused(p.most), nil)
+		if cutOff(err) && (p.most < q.s.claimBound() || p.blind()) && q.giveUp(p, t.at) {
+			continue // what is new is claimed at once, the rest once a sweep has found it
+		}
 		if refusesClaim(err) {
 			again, err := q.suspect(err, func() ([]suspects, error) { return q.nextOfPairs(ctx, p) })
+			if cutOff(err) && q.giveUp(p, t.at) {
+				continue
+			}
 			if try++; again && try < searchTries {
 				continue
 			}
@@ -67,7 +74,7 @@ func (q *Queue) claimPairs(ctx context.Context, gates map[Pair]Gate) ([]Lease, e
 		if err != nil {
 			return nil, err
 		}
-		q.learn(p, t)
+		q.learn(p, t, time.Since(start))
 		// Empty although pairs were left out: they were behind one that had plenty and has no more.
 		if len(t.leases) > 0 || !p.partial {
 			return t.leases, nil
@@ -80,7 +87,7 @@ func (q *Queue) nextOfPairs(ctx context.Context, p plan) (parts []suspects, err 
 	without := q.refused.ids()
 	for _, b := range p.branches {
 		s := suspects{Pair: b.Pair}
-		args := []any{b.Kind, b.Priority, b.floor.timestamp(), b.floor.id, int32(b.most), b.lacking, b.keyless, without}
+		args := []any{b.Kind, b.Priority, b.floor.timestamp(), b.floor.id, b.to.moment(), int32(b.most), b.lacking, b.keyless, without}
 		err := q.s.read(ctx, q.s.sql.claimNext, args, func(rows pgx.Rows) (err error) {
 			s.ids, err = pgx.CollectRows(rows, pgx.RowTo[int64])
 			return err
@@ -124,13 +131,16 @@ type among struct {
 }
 
 // butRefused is any job but those that are refused.
-func (q *Queue) butRefused() among { return among{ids: q.refused.ids(), within: q.s.claimBound()} }
+func (q *Queue) butRefused(within time.Duration) among {
+	return among{ids: q.refused.ids(), within: min(within, q.s.claimBound())}
+}
 
 // claimBound leaves time to look for the row because of which a claim takes as long.
 func (s *Store) claimBound() time.Duration { return max(s.opt.Statement/2, time.Millisecond) }
 
 // claim runs one of the two claims. It isn't sent again when the connection breaks: nobody knows whether it took
 // anything. looked is called for the rows that aren't jobs; it comes with the parameters that follow those of every claim.
+// After a claim that was cut off at its bound the clock is still known.
 func (s *Store) claim(ctx context.Context, sql string, args []any, a among, looked func(pgx.Rows) error, further ...any) (taken, error) {
 	token, err := newToken()
 	if err != nil {
@@ -141,7 +151,7 @@ func (s *Store) claim(ctx context.Context, sql string, args []any, a among, look
 	args = append(args, s.opt.BatchBytes, s.opt.Lease.Microseconds(), token, a.ids, a.only)
 	args = append(args, further...)
 	err = s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, milliseconds(a.within)).QueryRow(func(row pgx.Row) error {
+		b.Queue(s.sql.claimSettings, s.bound(a.within)).QueryRow(func(row pgx.Row) error {
 			var at time.Time
 			err := row.Scan(&at, nil)
 			t.at = pointAt(at)
@@ -153,7 +163,7 @@ func (s *Store) claim(ctx context.Context, sql string, args []any, a among, look
 		})
 	})
 	if err != nil {
-		return taken{}, err
+		return taken{at: t.at}, err
 	}
 	return t, nil
 }
@@ -172,36 +182,98 @@ func newToken() (int64, error) {
 }
 
 // learn moves the floors after a claim. Only what lies before the end of the walk was looked at whole: the walk ends at
-// the last pair that gave rows when the batch was full or its bytes were cut.
-func (q *Queue) learn(p plan, t taken) {
-	got, last, bytes := tally(t.leases)
-	end := len(p.branches)
-	if t.locked >= p.rows || t.locked > len(t.leases) {
-		for end > 0 && got[p.branches[end-1].Pair] == 0 {
+// the last branch that gave rows when the batch was full or its bytes were cut.
+func (q *Queue) learn(p plan, t taken, took time.Duration) {
+	got, last := p.tally(t.leases)
+	_, bytes := tally(t.leases)
+	end, now := len(p.branches), time.Now()
+	cut := t.locked >= p.rows || t.locked > len(t.leases)
+	if cut {
+		for end > 0 && got[end-1] == 0 {
 			end--
 		}
 	}
-	ended := end < len(p.branches) || t.locked >= p.rows || t.locked > len(t.leases)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for i, b := range p.branches[:end] {
-		n := got[b.Pair]
-		b.pair.taken += n
 		horizon := t.at.back(q.lag(b.pair))
-		b.pair.rewind(horizon)
-		if n < b.most && !(ended && i == end-1) {
+		if i == 0 || p.branches[i-1].pair != b.pair {
+			b.pair.rewind(horizon)
 			b.pair.hot = false
-			b.pair.raise(horizon, b.moved)
-			continue
 		}
-		b.pair.hot = true
-		b.pair.raise(lower(last[b.Pair], horizon), b.moved)
+		b.pair.taken += got[i]
+		to := lower(b.to, horizon)
+		if got[i] >= b.most || (cut || end < len(p.branches)) && i == end-1 {
+			b.pair.hot = true
+			to = lower(last[i], to)
+		} else if b.to != top && got[i] == 0 {
+			b.pair.fruitless = now
+		}
+		b.pair.passed(b, to)
 	}
-	now := time.Now()
 	for _, b := range p.branches {
 		b.pair.asked = now
 	}
+	if p.most < q.s.opt.Statement && took < q.patience/4 {
+		q.patience = max(q.patience/2, deepMost)
+	}
 	q.weigh(bytes)
+}
+
+// tally attributes the leases to the branches that brought them: how many, and the last place.
+func (p *plan) tally(leases []Lease) (got []int, last []point) {
+	got, last = make([]int, len(p.branches)), make([]point, len(p.branches))
+	first := make(map[Pair]int, len(p.branches))
+	for i := len(p.branches) - 1; i >= 0; i-- {
+		first[p.branches[i].Pair] = i
+	}
+	for j := range leases {
+		l := &leases[j]
+		at := point{l.RunAt.UnixMicro(), l.ID}
+		i := first[Pair{l.Kind, l.Priority}]
+		for i+1 < len(p.branches) && p.branches[i+1].pair == p.branches[i].pair && p.branches[i].to.less(at) {
+			i++
+		}
+		if got[i]++; got[i] == 1 || last[i].less(at) {
+			last[i] = at
+		}
+	}
+	return got, last
+}
+
+// blind: some part of what was asked has no beginning.
+func (p *plan) blind() bool {
+	return slices.ContainsFunc(p.branches, func(b branch) bool { return b.floor == bottom })
+}
+
+// giveUp is what a walk teaches that was cut off: what a held snapshot keeps of the drained jobs takes longer than that.
+// Claims begin at the claim's time then, less the lag, and sweeps look for what lies below, in slices that end. Where a
+// part of what was asked had no beginning, it gets the blame; else the database may be slow, and the next one gets more
+// time. False: nothing was deep.
+func (q *Queue) giveUp(p plan, at point) (changed bool) {
+	if at == (point{}) {
+		return false
+	}
+	blind := p.blind()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, b := range p.branches {
+		horizon := at.back(q.lag(b.pair))
+		switch {
+		case blind && b.floor != bottom:
+		case b.to != top:
+			changed = changed || len(b.pair.stretches) > 0
+			b.pair.stretches = nil
+		case b.floor.less(horizon.back(lagMost)):
+			b.pair.raise(horizon, b.moved)
+			b.pair.strip.suspect = true
+			changed = true
+		}
+	}
+	if changed && !blind {
+		q.patience = min(2*q.patience, q.s.opt.Statement)
+	}
+	return changed
 }
 
 // weigh learns how large the jobs of each kind are. Called under mu.
@@ -215,18 +287,14 @@ func (q *Queue) weigh(bytes map[string]size) {
 
 type size struct{ rows, bytes int }
 
-// tally counts the leases by pair, finds the last place of each pair, and sums the bytes by kind.
-func tally(leases []Lease) (got map[Pair]int, last map[Pair]point, bytes map[string]size) {
-	got, last, bytes = map[Pair]int{}, map[Pair]point{}, map[string]size{}
+// tally counts the leases by pair, and sums the bytes by kind.
+func tally(leases []Lease) (got map[Pair]int, bytes map[string]size) {
+	got, bytes = map[Pair]int{}, map[string]size{}
 	for i := range leases {
 		l := &leases[i]
-		at := Pair{l.Kind, l.Priority}
-		got[at]++
-		if p := (point{l.RunAt.UnixMicro(), l.ID}); got[at] == 1 || last[at].less(p) {
-			last[at] = p
-		}
+		got[Pair{l.Kind, l.Priority}]++
 		s := bytes[l.Kind]
 		bytes[l.Kind] = size{s.rows + 1, s.bytes + l.Size()}
 	}
-	return got, last, bytes
+	return got, bytes
 }

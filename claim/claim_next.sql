@@ -1,8 +1,8 @@
 -- What a claim of one pair would take next, in its order: the rows among which one was refused. It reads nothing of a
 -- job that could be refused, and locks nothing: the claim of these ids does.
 --
--- $1 kind   $2 priority   $3 and $4 floor (run_at, id)   $5 most rows   $6 open destinations as an array literal or ''
--- $7 only jobs without a key   $8 not these ids, NULL: any
+-- $1 kind   $2 priority   $3 and $4 above this (run_at, id)   $5 up to this run_at   $6 most rows   $7 open destinations
+-- as an array literal or ''   $8 only jobs without a key   $9 not these ids, NULL: any
 SELECT j.id
 FROM :jobs AS j
 CROSS JOIN LATERAL (
@@ -13,10 +13,10 @@ WHERE j.finished_at IS NULL
   AND j.kind = $1::text
   AND j.priority = $2::smallint
   AND (j.run_at, j.id) > ($3::timestamptz, $4::bigint)
-  AND j.run_at <= statement_timestamp()
+  AND j.run_at <= least($5::timestamptz, statement_timestamp())
   AND (s.share >= 100 OR :relay_owns(j.kind, j.key, j.id))
-  AND NOT ($7::boolean AND j.key IS NOT NULL)
-  AND ($6::text = '' OR NOT coalesce(j.delivered, '{}') @> $6::text[])
-  AND ($8::bigint[] IS NULL OR j.id <> ALL ($8::bigint[]))
+  AND NOT ($8::boolean AND j.key IS NOT NULL)
+  AND ($7::text = '' OR NOT coalesce(j.delivered, '{}') @> $7::text[])
+  AND ($9::bigint[] IS NULL OR j.id <> ALL ($9::bigint[]))
 ORDER BY j.run_at, j.id
-LIMIT $5::integer
+LIMIT $6::integer

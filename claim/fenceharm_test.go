@@ -47,7 +47,7 @@ func TestFenceWalkFindsWhatIsMissing(t *testing.T) {
 		"requeue that keeps the token": func(w *fenceWalk) { w.without(&w.sql().requeue, "lease_token = NULL,", "") },
 		"requeue of what isn't dead":   func(w *fenceWalk) { w.without(&w.sql().requeue, "AND j.status = 'dead'", "") },
 		"claim that keeps the token": func(w *fenceWalk) {
-			w.without(&w.sql().claim, "lease_token = $11::bigint", "lease_token = coalesce(j.lease_token, $11::bigint)")
+			w.without(&w.sql().claim, "lease_token = $12::bigint", "lease_token = coalesce(j.lease_token, $12::bigint)")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

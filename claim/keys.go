@@ -2,6 +2,7 @@ package claim
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -24,6 +25,10 @@ type keys struct {
 	depth   float64        // how many jobs of a key to take: as many as are likely there
 	rest    time.Time      // no walk before this: the last one was costly and found nothing
 	waiting map[int64]bool // jobs without a key that sweeps found below the floor
+
+	steep     time.Time     // no walk before this: the last one was cut off. Sweeps find keys meanwhile
+	steepRest time.Duration // how long that was
+	fruitless time.Time     // when a claim last got none of the waiting jobs that it asked for
 }
 
 // knownKey is a key of which nothing is unfinished below an id: all before was done by this process.
@@ -49,6 +54,10 @@ const (
 	keysCheap    = 5 * time.Millisecond
 	keysFraction = 20
 	keysRest     = time.Second
+	// walkMost bounds a walk. After one that was cut off none is made for so long, and twice as long each further time.
+	walkMost   = 4 * time.Second
+	steepLeast = 20 * time.Second
+	steepMost  = 2 * time.Minute
 )
 
 // knownKeys is a queue of them. Each key is in it once: a claim that was given one twice could take its jobs with a gap.
@@ -80,6 +89,17 @@ func (k *knownKeys) take(n int) []knownKey {
 	}
 	k.line = slices.Delete(k.line, 0, n)
 	return out
+}
+
+// found notes what a sweep found; it says how many jobs without a key are new.
+func (k *keys) found(c *slice, now time.Time, batch int) (added int) {
+	for _, key := range c.keys {
+		k.known.add(key, math.MinInt64, keysWalked*batch)
+	}
+	if now.Sub(k.fruitless) <= fruitlessRest {
+		return 0
+	}
+	return k.wait(c.ids, 4*batch)
 }
 
 // wait notes jobs that a sweep found; it says how many are new.
@@ -126,6 +146,7 @@ type keyBranch struct {
 	run               int
 	lacking           string
 	known             []knownKey
+	waiting           []int64
 }
 
 // walked is what it looked at of one kind.
@@ -144,7 +165,10 @@ func (q *Queue) claimKeys(ctx context.Context, gates map[Pair]Gate) ([]Lease, er
 			return nil, nil
 		}
 		began := time.Now()
-		t, looked, err := q.s.takeKeys(ctx, w, q.s.opt.BatchSize, q.butRefused())
+		t, looked, err := q.s.takeKeys(ctx, w, q.s.opt.BatchSize, q.butRefused(q.s.opt.Statement))
+		if cutOff(err) && q.giveUpKeys(w) {
+			continue
+		}
 		if refusesClaim(err) {
 			again, err := q.suspect(err, func() ([]suspects, error) { return q.nextOfKeys(ctx, w) })
 			if try++; again && try < searchTries {
@@ -167,7 +191,7 @@ func (q *Queue) nextOfKeys(ctx context.Context, w walk) (parts []suspects, err e
 	for _, b := range w.branches {
 		s := suspects{Pair: b.pairs[0].Pair, ordered: true}
 		one := walk{branches: []keyBranch{b}, waiting: w.waiting}
-		_, err := q.s.claim(ctx, q.s.sql.claimKeys, one.args(q.s.opt.BatchSize), q.butRefused(), func(rows pgx.Rows) error {
+		_, err := q.s.claim(ctx, q.s.sql.claimKeys, one.args(q.s.opt.BatchSize), q.butRefused(q.s.opt.Statement), func(rows pgx.Rows) error {
 			var id int64
 			var ord *int
 			var key *string
@@ -199,6 +223,7 @@ func (q *Queue) planKeys(gates map[Pair]Gate) (w walk) {
 	for _, k := range q.rotated() {
 		switch g := k.gate(gates); {
 		case !k.order.Keys || !g.Open || now.Before(k.keys.rest):
+		case now.Before(k.keys.steep) && len(k.keys.known.line) == 0 && (len(k.keys.waiting) == 0 || g.Max > 0):
 		case k.keys.hot:
 			plenty = append(plenty, k)
 		default:
@@ -218,17 +243,18 @@ func (q *Queue) planKeys(gates map[Pair]Gate) (w walk) {
 			b.run = min(b.run, k.order.Run)
 		}
 		b.heads = max(1, int(float64(b.most)/max(k.keys.depth, 1)))
-		if len(k.keys.known.line) > 0 && now.Before(k.keys.walk) {
+		if len(k.keys.known.line) > 0 && now.Before(k.keys.walk) || now.Before(k.keys.steep) {
 			b.keys, b.known = 0, k.keys.known.take(b.heads)
 		}
-		w.branches = append(w.branches, b)
 		for id := range k.keys.waiting {
-			if len(w.waiting) == q.s.opt.BatchSize || g.Max > 0 {
+			if len(w.waiting)+len(b.waiting) == q.s.opt.BatchSize || g.Max > 0 {
 				break
 			}
-			w.waiting = append(w.waiting, id)
+			b.waiting = append(b.waiting, id)
 			delete(k.keys.waiting, id) // if the claim leaves it out, a sweep finds it again
 		}
+		w.waiting = append(w.waiting, b.waiting...)
+		w.branches = append(w.branches, b)
 	})
 	return w
 }
@@ -245,6 +271,9 @@ func (k *kind) gate(gates map[Pair]Gate) Gate {
 
 // takeKeys runs the ordered claim.
 func (s *Store) takeKeys(ctx context.Context, w walk, rows int, a among) (t taken, looked []walked, err error) {
+	if slices.ContainsFunc(w.branches, func(b keyBranch) bool { return b.keys > 0 }) {
+		a.within = min(a.within, walkMost)
+	}
 	t, err = s.claim(ctx, s.sql.claimKeys, w.args(rows), a, func(rows pgx.Rows) error {
 		var ord, n, opened int
 		var key string
@@ -277,7 +306,7 @@ func (w *walk) args(rows int) []any {
 
 // learnKeys remembers where the walks ended. It says whether all keys were looked at since they began at the first.
 func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) (ended bool) {
-	got, _, bytes := tally(t.leases)
+	got, bytes := tally(t.leases)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.weigh(bytes)
@@ -305,6 +334,9 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 	costly, now := took > keysCheap && (n >= keysMany || q.held), time.Now()
 	for _, b := range w.branches {
 		k := &b.kind.keys
+		if len(b.waiting) > 0 && t.locked < q.s.opt.BatchSize && !slices.ContainsFunc(t.leases, func(l Lease) bool { return slices.Contains(b.waiting, l.ID) }) {
+			k.fruitless = now
+		}
 		if b.keys == 0 { // nothing was walked
 			if ended = false; rows[b.name] == 0 {
 				k.walk = now
@@ -312,6 +344,7 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 			continue
 		}
 		k.walk = now.Add(max(walksEvery, walksFraction*took))
+		k.steepRest = 0
 		if !through[b.kind] {
 			ended = false
 			continue
@@ -323,6 +356,21 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 		}
 	}
 	return ended
+}
+
+// giveUpKeys is what a walk teaches that was cut off: none is made for a while. The keys of due jobs that
+// sweeps find are looked at meanwhile, each by itself. False: there was no walk.
+func (q *Queue) giveUpKeys(w walk) (changed bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, b := range w.branches {
+		if k := &b.kind.keys; b.keys > 0 {
+			k.steepRest = min(max(2*k.steepRest, steepLeast), steepMost)
+			k.steep = time.Now().Add(k.steepRest)
+			k.after, changed = "", true
+		}
+	}
+	return changed
 }
 
 // served notes the keys of which all that was claimed is done: their next jobs need no walk. What was claimed of a key

@@ -15,6 +15,11 @@ const (
 	pairsEvery    = time.Second
 	pairsSeldom   = 10 * time.Second
 	pairsFraction = 20
+	// pairsMost bounds the skip scan at first; each time that it was cut off it gets twice as long, up to pairsLongest.
+	pairsMost    = time.Second
+	pairsLongest = 4 * time.Second
+	// newestJobs is how many of the newest jobs are asked for their pairs instead.
+	newestJobs = 10_000
 )
 
 // discover looks for pairs and writes the rows of new kinds, unless that was done lately. The first claim does it, then
@@ -44,28 +49,50 @@ func (q *Queue) refresh(ctx context.Context) error {
 	return q.readShares(ctx)
 }
 
-// readPairs runs the skip scan. Where a held snapshot makes it slow it runs less often.
+// readPairs looks for pairs. Where a held snapshot makes that slow it is done less often.
 func (q *Queue) readPairs(ctx context.Context) error {
-	start := time.Now()
-	found, err := q.s.readPairs(ctx)
-	if err != nil {
+	start, w := time.Now(), &q.sweeper
+	found, err := q.scanPairs(ctx)
+	if err != nil && !cutOff(err) {
 		return err
 	}
 	found = slices.DeleteFunc(found, func(p Pair) bool { return !q.serves(p.Kind) })
-	q.sweeper.pairsRead = time.Now()
-	q.sweeper.pairsPause = min(max(pairsFraction*time.Since(start), pairsEvery*9/10), pairsSeldom*9/10)
+	w.pairsRead = time.Now()
+	w.pairsPause = min(max(pairsFraction*time.Since(start), pairsEvery*9/10), pairsSeldom*9/10)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, p := range found {
-		q.know(p).seen = q.sweeper.pairsRead
+		q.know(p).seen = w.pairsRead
 	}
-	q.forget(q.sweeper.pairsRead.Add(-pairsKept))
+	if !w.pairsLate {
+		q.forget(w.pairsRead.Add(-pairsKept))
+	}
 	return nil
 }
 
+// scanPairs runs the skip scan. Where it doesn't end in time the newest jobs tell what is new, and it is tried again
+// later.
+func (q *Queue) scanPairs(ctx context.Context) ([]Pair, error) {
+	start, w := time.Now(), &q.sweeper
+	if !start.Before(w.pairsNext) {
+		w.pairsMost = max(w.pairsMost, pairsMost)
+		found, err := q.s.pairs(ctx, w.pairsMost, q.s.sql.pairs)
+		if w.pairsLate = cutOff(err); !w.pairsLate {
+			return found, err
+		}
+		w.pairsMost = min(2*w.pairsMost, pairsLongest)
+		w.pairsNext = time.Now().Add(pairsFraction * time.Since(start))
+	}
+	return q.s.pairs(ctx, pairsMost, q.s.sql.pairsNewest, int32(newestJobs))
+}
+
 // readPairs runs the skip scan.
-func (s *Store) readPairs(ctx context.Context) (found []Pair, err error) {
-	err = s.read(ctx, s.sql.pairs, nil, func(rows pgx.Rows) (err error) {
+func (s *Store) readPairs(ctx context.Context) ([]Pair, error) {
+	return s.pairs(ctx, s.opt.Statement, s.sql.pairs)
+}
+
+func (s *Store) pairs(ctx context.Context, most time.Duration, sql string, args ...any) (found []Pair, err error) {
+	err = s.readWithin(ctx, most, sql, args, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Pair])
 		return err
 	})
@@ -92,6 +119,13 @@ func (q *Queue) readShares(ctx context.Context) error {
 	}
 	q.mu.Lock()
 	var missing []string
+	if q.sweeper.pairsLate { // a kind that had jobs before may have more
+		for name := range shares {
+			if q.kinds[name] == nil && q.serves(name) {
+				q.know(Pair{Kind: name}).seen = time.Now()
+			}
+		}
+	}
 	for _, k := range q.list {
 		if _, ok := shares[k.name]; !ok {
 			missing = append(missing, k.name)

@@ -8,17 +8,19 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// plan is what one claim asks for: a branch for each pair, in the order in which they are walked.
+// plan is what one claim asks for: branches for each pair, in the order in which they are walked.
 type plan struct {
 	branches []branch
-	rows     int  // bound of the whole claim
-	partial  bool // pairs were left out behind a larger priority that has plenty
+	rows     int           // bound of the whole claim
+	partial  bool          // pairs were left out behind a larger priority that has plenty
+	most     time.Duration // bound of the statement: less where it may walk over all that was drained
 }
 
 type branch struct {
 	*pair
 	kind    *kind
 	floor   point
+	to      point
 	moved   int
 	most    int
 	lacking string
@@ -42,7 +44,7 @@ func (q *Queue) plan(gates map[Pair]Gate) plan {
 			short = append(short, k)
 		}
 	}
-	out := plan{rows: q.s.opt.BatchSize}
+	out := plan{rows: q.s.opt.BatchSize, most: q.s.opt.Statement}
 	q.divide(short, plenty, func(k *kind, most int) { q.add(&out, k, gates, most) })
 	return out
 }
@@ -91,9 +93,19 @@ func (q *Queue) add(to *plan, k *kind, gates map[Pair]Gate, most int) {
 		if g.Max > 0 {
 			n = min(n, g.Max)
 		}
-		b := branch{pair: p, kind: k, floor: p.floor, moved: p.moved, most: n, lacking: arrayLiteral(g.Lacking)}
-		p.lacking = b.lacking
-		to.branches = append(to.branches, b)
+		p.lacking = arrayLiteral(g.Lacking)
+		parts := p.parts()
+		if g.Max > 0 {
+			parts = parts[:1]
+		}
+		for _, s := range parts {
+			to.branches = append(to.branches, branch{
+				pair: p, kind: k, floor: s.from, to: s.to, moved: p.moved, most: n, lacking: p.lacking,
+			})
+		}
+		if p.deep(time.Now()) {
+			to.most = min(q.patience, q.s.opt.Statement)
+		}
 		if p.hot && g.Max == 0 && i < len(k.pairs)-1 {
 			to.partial = true
 			return
@@ -112,18 +124,19 @@ func (k *kind) fits(bytes int64) int {
 	return int(min(float64(bytes)/max(k.size, 1)*5/4, 1<<20)) + 1
 }
 
-// args are the statement's parameters $1 to $8.
+// args are the statement's parameters $1 to $9.
 func (p *plan) args() []any {
 	n := len(p.branches)
 	kinds, priorities := make([]string, n), make([]int16, n)
 	at, ids := make([]pgtype.Timestamptz, n), make([]int64, n)
 	most, lacking, keyless := make([]int32, n), make([]string, n), make([]bool, n)
+	to := make([]pgtype.Timestamptz, n)
 	for i, b := range p.branches {
 		kinds[i], priorities[i] = b.Kind, b.Priority
 		at[i], ids[i] = b.floor.timestamp(), b.floor.id
-		most[i], lacking[i], keyless[i] = int32(b.most), b.lacking, b.keyless
+		most[i], lacking[i], keyless[i], to[i] = int32(b.most), b.lacking, b.keyless, b.to.moment()
 	}
-	return []any{kinds, priorities, at, ids, most, lacking, keyless, int32(p.rows)}
+	return []any{kinds, priorities, at, ids, most, lacking, keyless, to, int32(p.rows)}
 }
 
 // arrayLiteral writes a text[] as Postgres reads it; "" for an empty one. Arrays of arrays can't differ in length, so

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -283,6 +284,15 @@ func TestPlansBesideAHeldSnapshot(t *testing.T) {
 	insert(t, db, "k", 500)
 	each(t, "claim", 500*perJob, func(further ...string) explained { return explainClaim(t, q, db, further...) })
 	eventually(t, "the holder is named", func() bool { return q.heldBy(t) != "" })
+	// What a sweep finds below all that was drained, or in its midst, doesn't lead the claim over the rest.
+	for _, ago := range []string{"2 hours", "59 minutes"} {
+		drain(t, q)
+		raiseFloors(t, q, time.Now()) // past the lag, in which the last ones are
+		db.Exec(t, `INSERT INTO jobs (kind, payload, run_at) VALUES ('k', '1', now() - $1::interval)`, ago)
+		eventually(t, "the job is found", func() bool { return sweep(t, q).Due > 0 })
+		each(t, "claim of a job "+ago+" old", 60, func(further ...string) explained { return explainClaim(t, q, db, further...) })
+		claimOne(t, q)
+	}
 }
 
 // heldBy sweeps, and says who holds a snapshot as the queue sees it.

@@ -8,10 +8,13 @@ import (
 )
 
 // point is a place in the order (run_at, id) of the pending index. The time is in microseconds of the Unix epoch, the
-// database's precision; bottom lies below everything.
+// database's precision; bottom lies below everything, top above.
 type point struct{ at, id int64 }
 
-var bottom = point{math.MinInt64, math.MinInt64}
+var (
+	bottom = point{math.MinInt64, math.MinInt64}
+	top    = point{math.MaxInt64, math.MaxInt64}
+)
 
 // oldest is the first moment that is sent as a time; what is older counts as -infinity.
 var oldest = time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
@@ -35,6 +38,17 @@ func (p point) back(d time.Duration) point { return point{p.at - d.Microseconds(
 func (p point) timestamp() pgtype.Timestamptz {
 	if p.at < oldest {
 		return pgtype.Timestamptz{InfinityModifier: pgtype.NegativeInfinity, Valid: true}
+	}
+	return pgtype.Timestamptz{Time: time.UnixMicro(p.at).UTC(), Valid: true}
+}
+
+// moment is p's time as an upper bound.
+func (p point) moment() pgtype.Timestamptz {
+	switch {
+	case p == top:
+		return pgtype.Timestamptz{InfinityModifier: pgtype.Infinity, Valid: true}
+	case p.at < oldest:
+		p.at = oldest
 	}
 	return pgtype.Timestamptz{Time: time.UnixMicro(p.at).UTC(), Valid: true}
 }

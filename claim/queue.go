@@ -22,9 +22,10 @@ type Queue struct {
 
 	mu         sync.Mutex // guards what follows, never held during a statement
 	kinds      map[string]*kind
-	list       []*kind // sorted by name
-	discovered bool    // pairs and shares were read
-	held       bool    // somebody holds an old snapshot: what is drained can't be removed
+	list       []*kind       // sorted by name
+	discovered bool          // pairs and shares were read
+	held       bool          // somebody holds an old snapshot: what is drained can't be removed
+	patience   time.Duration // with a claim that looks far below the clock
 }
 
 // kind is what is known of one kind.
@@ -41,7 +42,7 @@ type kind struct {
 type pair struct {
 	Pair
 	floor   point     // claims look above it
-	moved   int       // counts what lowered the floor, so that a claim under way doesn't raise it again
+	moved   int       // counts what let claims look again, so that one under way doesn't raise the floor past it
 	hot     bool      // the last claim took as much as it was allowed to
 	lacking string    // open destinations as of the last claim, as an array literal
 	asked   time.Time // when a claim last looked
@@ -51,13 +52,16 @@ type pair struct {
 	taken   int       // claimed since the last sweep
 	rate    float64   // claimed per second
 	strip   strip
+
+	stretches []stretch // below the floor, where claims look as well, in order and apart
+	fruitless time.Time // when a claim last got nothing from a stretch
 }
 
 // Queue returns a view of the jobs whose kinds serves accepts. Kinds that it refuses are somebody else's: they are
 // never claimed, reaped or cleaned up. serves must be quick and give one answer per kind.
 func (s *Store) Queue(serves func(kind string) bool) *Queue {
 	return &Queue{
-		s: s, serves: serves, kinds: map[string]*kind{},
+		s: s, serves: serves, kinds: map[string]*kind{}, patience: deepMost,
 		shareOf: func(string) int { return 100 },
 		orderOf: func(string) Order { return Order{} },
 	}
@@ -102,18 +106,18 @@ func (q *Queue) Reset(match func(kind string) bool) {
 
 func (k *kind) reset() {
 	for _, p := range k.pairs {
-		p.lower(bottom)
+		p.reset()
 	}
 }
 
-// lower makes claims look again above to. Below the floor of a keyless pair only sweeps look: what has a key lies there
-// in any number, and a claim would walk over all of it.
-func (p *pair) lower(to point) {
+// reset makes claims look at everything again. Below the floor of a keyless pair only sweeps look: what has a key lies
+// there in any number, and a claim would walk over all of it.
+func (p *pair) reset() {
 	if p.keyless {
 		return
 	}
 	p.moved++
-	p.floor = lower(p.floor, to)
+	p.floor, p.stretches = bottom, nil
 }
 
 // raise moves the floor up, unless something lowered it while the claim was under way.
@@ -188,6 +192,8 @@ const (
 	lagMost    = 2 * time.Second
 	lagLeast   = 100 * time.Millisecond
 	lagEntries = 5000
+	// deepMost bounds a claim that looks far below the clock, at first.
+	deepMost = 2 * time.Second
 	// assumedSize is taken for a job's bytes before one of its kind was seen.
 	assumedSize = 1 << 10
 )

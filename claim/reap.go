@@ -24,7 +24,7 @@ func (q *Queue) reap(ctx context.Context, cuts []*slice, out *Swept) error {
 	return nil
 }
 
-// reapSome ends these leases if they are still over, and lowers the floors to the jobs that are ready again.
+// reapSome ends these leases if they are still over, and lets claims look at the jobs that are ready again.
 func (q *Queue) reapSome(ctx context.Context, ids []int64, out *Swept) error {
 	type ended struct {
 		at    Pair
@@ -54,7 +54,7 @@ func (q *Queue) reapSome(ctx context.Context, ids []int64, out *Swept) error {
 		if e.dead {
 			out.Dead[e.at.Kind]++
 		} else if p := q.find(e.at); p != nil {
-			p.lower(pointOf(e.runAt, e.id-1))
+			p.reopen(pointOf(e.runAt, e.id-1), pointOf(e.runAt, e.id))
 		}
 	}
 	return nil

@@ -2,12 +2,9 @@ package claim
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"time"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // suspects are rows among which one was refused, and how they can be claimed.
@@ -44,12 +41,9 @@ const (
 	searchQuick = 100 * time.Millisecond
 )
 
-const statementTimeout = "57014"
-
 // refusesClaim is refusesRow of a claim, which reads the jobs as well: one that is too large may end it in other ways.
 func refusesClaim(err error) bool {
-	var pg *pgconn.PgError
-	return refusesRow(err) || errors.As(err, &pg) && pg.Code == statementTimeout
+	return refusesRow(err) || cutOff(err)
 }
 
 // suspect leaves out what a refused claim would have taken, which next lists, so that another takes what lies behind.
@@ -150,7 +144,7 @@ func (q *Queue) claimOnly(ctx context.Context, s suspects, g Gate) ([]Lease, err
 		return nil, nil
 	}
 	if !s.ordered {
-		b := branch{pair: pair, kind: kind, floor: bottom, most: most, lacking: arrayLiteral(g.Lacking)}
+		b := branch{pair: pair, kind: kind, floor: bottom, to: top, most: most, lacking: arrayLiteral(g.Lacking)}
 		p := plan{branches: []branch{b}, rows: most}
 		t, err := q.s.claim(ctx, q.s.sql.claim, p.args(), only, nil)
 		return t.leases, err

@@ -46,7 +46,7 @@ func (q *Queue) released(outcomes []Outcome) {
 			continue
 		}
 		if p := q.find(Pair{o.Lease.Kind, o.Lease.Priority}); p != nil {
-			p.lower(before(o.Lease.RunAt, o.Lease.ID))
+			p.reopen(before(o.Lease.RunAt, o.Lease.ID), pointAt(o.Lease.RunAt))
 		}
 	}
 }

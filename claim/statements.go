@@ -29,7 +29,8 @@ type statements struct {
 	extend                        string
 	done, doneDelete              string
 	retry, dead, release          string
-	pairs, kinds, register        string
+	pairs, pairsNewest            string
+	kinds, register               string
 	sweep, reap                   string
 	cleanKinds, clean             string
 	figures, figuresDead          string
@@ -70,7 +71,7 @@ func statementsFor(table string) (statements, error) {
 		"closed_keys": &s.closedKeys, "closed_kinds": &s.closedKinds, "closed_count": &s.closedCount, "reopen": &s.reopen, "closed_sweep": &s.closedSweep,
 		"claim_settings": &s.claimSettings, "settle_settings": &s.settleSettings, "claim": &s.claim, "claim_next": &s.claimNext, "claim_keys": &s.claimKeys, "extend": &s.extend,
 		"done": &s.done, "done_delete": &s.doneDelete, "retry": &s.retry, "dead": &s.dead, "release": &s.release,
-		"pairs": &s.pairs, "kinds": &s.kinds, "register": &s.register, "sweep": &s.sweep, "reap": &s.reap,
+		"pairs": &s.pairs, "pairs_newest": &s.pairsNewest, "kinds": &s.kinds, "register": &s.register, "sweep": &s.sweep, "reap": &s.reap,
 		"clean_kinds": &s.cleanKinds, "clean": &s.clean, "figures": &s.figures, "figures_dead": &s.figuresDead,
 		"dead_tuples": &s.deadTuples, "snapshot": &s.snapshot, "dead_kinds": &s.deadKinds, "dead_page": &s.deadPage,
 		"dead_by_id": &s.deadByID, "dead_get": &s.deadGet, "requeue": &s.requeue, "discard": &s.discard,

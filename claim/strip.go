@@ -11,6 +11,9 @@ const (
 	sliceRows  = 5000
 	sliceHeavy = 50 * time.Millisecond
 	sliceLight = 10 * time.Millisecond
+	// sliceMost bounds a look, sliceLongest one at a slice that can't be split any more.
+	sliceMost    = 500 * time.Millisecond
+	sliceLongest = 4 * time.Second
 )
 
 // strip is the part of a pair below its floor, cut into slices that take a moment each. One pass looks at all of them.
@@ -79,7 +82,6 @@ func (s *strip) passed(rows int, last point, took time.Duration) {
 		return
 	}
 	i, took := s.next, s.spent+took
-	s.within, s.spent = bottom, 0
 	s.ends[i].took = took
 	switch {
 	case took > sliceHeavy && s.split(i):
@@ -89,27 +91,61 @@ func (s *strip) passed(rows int, last point, took time.Duration) {
 		s.ends = slices.Delete(s.ends, i-1, i)
 		i--
 	}
+	s.advance(i)
+}
+
+// late moves on after a look that was cut off: its slice is split and the lower part is next. One that can't be split is
+// left out of this pass.
+func (s *strip) late(took time.Duration) {
+	i := s.next
+	s.ends[i].took, s.spent = took, 0
+	if !s.split(i) {
+		s.advance(i)
+	}
+}
+
+// advance goes on to the slice after i.
+func (s *strip) advance(i int) {
+	s.within, s.spent = bottom, 0
 	if s.next = i + 1; s.next == len(s.ends) {
 		s.next = 0
 	}
 }
 
-// split halves a slice in time. The first one has no beginning: what is cut off its top is twice as long as the slice
-// above, so a few passes find the size.
-func (s *strip) split(i int) bool {
-	to := s.ends[i].at
-	mid := to.at - time.Second.Microseconds()
-	switch {
-	case i > 0:
-		mid = to.at/2 + s.ends[i-1].at.at/2
-		if mid <= s.ends[i-1].at.at || mid >= to.at {
-			return false // one moment can't be split
-		}
-	case len(s.ends) > 1:
-		mid = to.at - 2*(s.ends[1].at.at-to.at)
+// most bounds the look at the next slice. Where that can be split, being cut off costs little and teaches much.
+func (s *strip) most() time.Duration {
+	if _, ok := s.middle(s.next); ok {
+		return sliceMost
 	}
-	half := s.ends[i].took / 2
-	s.ends[i].took = half
-	s.ends = slices.Insert(s.ends, i, end{at: point{mid, 0}, took: half})
-	return true
+	return sliceLongest
+}
+
+// split cuts a slice in two.
+func (s *strip) split(i int) bool {
+	mid, ok := s.middle(i)
+	if ok {
+		half := s.ends[i].took / 2
+		s.ends[i].took = half
+		s.ends = slices.Insert(s.ends, i, end{at: point{mid, 0}, took: half})
+	}
+	return ok
+}
+
+// middle is where a slice is split, in time; one moment can't be. The first slice has no beginning: what is cut off its
+// top is four times as long as the slice above, so a few steps find the size.
+func (s *strip) middle(i int) (mid int64, ok bool) {
+	to := s.ends[i].at.at
+	if to <= oldest {
+		return 0, false
+	}
+	if i > 0 {
+		from := s.ends[i-1].at.at
+		mid = to/2 + from/2
+		return mid, mid > from && mid < to
+	}
+	mid = to - time.Second.Microseconds()
+	if len(s.ends) > 1 {
+		mid = min(mid, to-4*(s.ends[1].at.at-to))
+	}
+	return mid, mid > oldest
 }

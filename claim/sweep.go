@@ -37,6 +37,9 @@ const (
 type sweeper struct {
 	pairsRead  time.Time
 	pairsPause time.Duration
+	pairsMost  time.Duration // bound of the next skip scan
+	pairsLate  bool          // the last one was cut off
+	pairsNext  time.Time     // then: when the next one is made
 	swept      time.Time
 	turn       int
 	holder     string // who has the oldest snapshot
@@ -49,10 +52,12 @@ type slice struct {
 	from, to point
 	lacking  string
 
-	rows, due   int
-	last, dueAt point
-	expired     []int64
-	ids         []int64 // of the due ones, where a floor can't lead to them
+	rows, due            int
+	last, dueAt, dueLast point
+	expired              []int64
+	ids                  []int64  // of the due ones, where a floor can't lead to them
+	keys                 []string // of the due ones, where walks from key to key take too long
+	steep                bool
 }
 
 // Sweep does one slice of the work that claims leave out: it looks for new pairs, for due jobs below the floors, and
@@ -70,13 +75,17 @@ func (q *Queue) Sweep(ctx context.Context) (Swept, error) {
 	}
 	light, heavy, cost := q.strips()
 	out.Pairs = len(light) + len(heavy)
-	if err := q.lookAt(ctx, light, &out); err != nil {
+	late, err := q.lookAt(ctx, light, &out)
+	if err != nil {
 		return out, fmt.Errorf("sweep: %w", err)
+	}
+	if late { // each by itself then, at once
+		heavy, cost = append(heavy, light...), max(cost, sweepCalls*sweepMost)
 	}
 	if err := q.lookThrough(ctx, heavy, cost, &out); err != nil {
 		return out, fmt.Errorf("sweep: %w", err)
 	}
-	if cost > slowPass {
+	if cost > slowPass || q.sweeper.pairsLate {
 		out.Slow = holder
 	}
 	return out, nil
@@ -132,7 +141,7 @@ func (q *Queue) lookThrough(ctx context.Context, heavy []*pair, cost time.Durati
 	for len(heavy) > 0 && time.Now().Before(until) {
 		q.sweeper.turn++
 		i := q.sweeper.turn % len(heavy)
-		if err := q.lookAt(ctx, heavy[i:i+1], out); err != nil {
+		if _, err := q.lookAt(ctx, heavy[i:i+1], out); err != nil {
 			return err
 		}
 		if q.passedAll(heavy[i]) {
@@ -149,58 +158,70 @@ func (q *Queue) passedAll(p *pair) bool {
 	return p.strip.next == 0 && p.strip.within == bottom
 }
 
-// lookAt looks at the next slice of each pair, in one statement, and does what has to be done with what it finds.
-func (q *Queue) lookAt(ctx context.Context, pairs []*pair, out *Swept) error {
-	cuts := q.cut(pairs)
+// lookAt looks at the next slice of each pair, in one statement, and does what has to be done with what it finds. late: the
+// statement was cut off; the next look is at less.
+func (q *Queue) lookAt(ctx context.Context, pairs []*pair, out *Swept) (late bool, err error) {
+	cuts, most := q.cut(pairs)
 	if len(cuts) == 0 {
-		return nil
+		return false, nil
 	}
 	start := time.Now()
-	if err := q.s.look(ctx, cuts, q.refused.ids()); err != nil {
-		return err
+	err = q.s.look(ctx, most, cuts, q.refused.ids())
+	if cutOff(err) {
+		q.late(cuts, time.Since(start))
+		return true, nil
+	}
+	if err != nil {
+		return false, err
 	}
 	out.Due += q.found(cuts, time.Since(start))
-	return q.reap(ctx, cuts, out)
+	return false, q.reap(ctx, cuts, out)
 }
 
-func (q *Queue) cut(pairs []*pair) (cuts []*slice) {
+func (q *Queue) cut(pairs []*pair) (cuts []*slice, most time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
+	most = sliceMost
 	for _, p := range pairs {
 		to := p.floor
 		if now.Sub(p.asked) > idle {
 			to = pointAt(now)
 		}
 		if from, to, ok := p.strip.cut(to); ok {
-			cuts = append(cuts, &slice{pair: p, from: from, to: to, lacking: p.lacking})
+			cuts = append(cuts, &slice{pair: p, from: from, to: to, lacking: p.lacking, steep: p.keyless && now.Before(q.kinds[p.Kind].keys.steep)})
+			if len(pairs) == 1 {
+				most = p.strip.most()
+			}
 		}
 	}
-	return cuts
+	return cuts, most
 }
 
 // look reads what lies in the slices, without these rows.
-func (s *Store) look(ctx context.Context, cuts []*slice, without []int64) error {
+func (s *Store) look(ctx context.Context, most time.Duration, cuts []*slice, without []int64) error {
 	n := len(cuts)
-	kinds, priorities, lacking, keyless := make([]string, n), make([]int16, n), make([]string, n), make([]bool, n)
+	kinds, priorities, lacking := make([]string, n), make([]int16, n), make([]string, n)
+	keyless, steep := make([]bool, n), make([]bool, n)
 	fromAt, toAt := make([]pgtype.Timestamptz, n), make([]pgtype.Timestamptz, n)
 	fromID, toID := make([]int64, n), make([]int64, n)
 	for i, c := range cuts {
-		kinds[i], priorities[i], lacking[i], keyless[i] = c.Kind, c.Priority, c.lacking, c.keyless
+		kinds[i], priorities[i], lacking[i], keyless[i], steep[i] = c.Kind, c.Priority, c.lacking, c.keyless, c.steep
 		fromAt[i], fromID[i], toAt[i], toID[i] = c.from.timestamp(), c.from.id, c.to.timestamp(), c.to.id
 	}
-	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, keyless, int32(sliceRows), without}
-	return s.read(ctx, s.sql.sweep, args, func(rows pgx.Rows) error {
+	args := []any{kinds, priorities, fromAt, fromID, toAt, toID, lacking, keyless, steep, int32(sliceRows), without}
+	return s.readWithin(ctx, most, s.sql.sweep, args, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var ord int
 			var c slice
 			var last *int64
-			var lastAt, dueAt pgtype.Timestamptz
-			if err := rows.Scan(&ord, &c.rows, &lastAt, &last, &c.due, &dueAt, &c.expired, &c.ids); err != nil {
+			var lastAt, dueAt, dueLast pgtype.Timestamptz
+			if err := rows.Scan(&ord, &c.rows, &lastAt, &last, &c.due, &dueAt, &dueLast, &c.expired, &c.ids, &c.keys); err != nil {
 				return err
 			}
 			to := cuts[ord-1]
-			to.rows, to.due, to.expired, to.ids, to.dueAt = c.rows, c.due, c.expired, c.ids, pointOf(dueAt, bottom.id)
+			to.rows, to.due, to.expired, to.ids, to.keys = c.rows, c.due, c.expired, c.ids, c.keys
+			to.dueAt, to.dueLast = pointOf(dueAt, bottom.id), pointOf(dueLast, bottom.id)
 			if last != nil {
 				to.last = pointOf(lastAt, *last)
 			}
@@ -209,21 +230,35 @@ func (s *Store) look(ctx context.Context, cuts []*slice, without []int64) error 
 	})
 }
 
-// found moves the strips on, and lowers the floors to what is due below them.
+// found moves the strips on, and lets claims look at what is due below the floors. Where they got nothing from that just
+// now, it isn't offered again at once.
 func (q *Queue) found(cuts []*slice, took time.Duration) (due int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := time.Now()
 	for _, c := range cuts {
 		c.strip.suspect = len(cuts) > 1 && took > sliceHeavy
 		c.strip.passed(c.rows, c.last, took/time.Duration(len(cuts)))
 		if c.keyless {
-			due += q.kinds[c.Kind].keys.wait(c.ids, 4*q.s.opt.BatchSize)
+			due += q.kinds[c.Kind].keys.found(c, now, q.s.opt.BatchSize)
 			continue
 		}
-		if c.due > 0 && c.dueAt.less(c.floor) {
-			c.lower(c.dueAt)
+		if c.due > 0 && c.dueAt.less(c.floor) && now.Sub(c.fruitless) > fruitlessRest && c.reopen(c.dueAt, c.dueLast) {
 			due += c.due
 		}
 	}
 	return due
+}
+
+// late cuts a slice that took too long; of several nobody knows which it was.
+func (q *Queue) late(cuts []*slice, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, c := range cuts {
+		if len(cuts) > 1 {
+			c.strip.suspect = true
+		} else {
+			c.strip.late(took)
+		}
+	}
 }

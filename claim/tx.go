@@ -2,10 +2,12 @@ package claim
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -54,8 +56,13 @@ func (s *Store) transaction(ctx context.Context, queue func(*pgx.Batch)) error {
 
 // read runs one statement that changes nothing, under the settings that keep index walks.
 func (s *Store) read(ctx context.Context, sql string, args []any, rows func(pgx.Rows) error) error {
+	return s.readWithin(ctx, s.opt.Statement, sql, args, rows)
+}
+
+// readWithin is read with a bound of its own, when that is shorter; see cutOff.
+func (s *Store) readWithin(ctx context.Context, most time.Duration, sql string, args []any, rows func(pgx.Rows) error) error {
 	return s.transaction(ctx, func(b *pgx.Batch) {
-		b.Queue(s.sql.claimSettings, s.timeout())
+		b.Queue(s.sql.claimSettings, s.bound(most))
 		b.Queue(sql, args...).Query(rows)
 	})
 }
@@ -73,6 +80,16 @@ func rollback(conn *pgxpool.Conn) {
 }
 
 // timeout is the statement bound as the server's setting wants it.
-func (s *Store) timeout() string { return milliseconds(s.opt.Statement) }
+func (s *Store) timeout() string { return s.bound(s.opt.Statement) }
 
-func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+func (s *Store) bound(most time.Duration) string {
+	return strconv.FormatInt(max(min(most, s.opt.Statement).Milliseconds(), 1), 10)
+}
+
+// cutOff reports that Postgres ended a statement at its bound.
+func cutOff(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == statementTimeout
+}
+
+const statementTimeout = "57014"

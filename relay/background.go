@@ -35,7 +35,7 @@ func (r *Relay) sweep(ctx context.Context) {
 			r.Log.Warn("sweeps are slow", "reason", swept.Slow)
 		}
 		if swept.Due > 0 {
-			every = r.PollMin
+			every = min(sweepEvery, r.PollMin)
 			r.hint()
 		}
 	}

@@ -35,30 +35,31 @@ func TestChecksThatNeverReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &caller{sink: "s", what: "check", most: 2, log: slog.New(slog.DiscardHandler)}
 		f := &faulty{end: make(chan struct{})}
-		check := func(address string) (error, time.Duration) {
+		check := func(address string) (took time.Duration, err error) {
 			start := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), probeTimeout)
 			defer cancel()
-			return c.check(ctx, f, address), time.Since(start)
+			err = c.check(ctx, f, address)
+			return time.Since(start), err
 		}
-		if err, _ := check("fine"); err != nil {
+		if _, err := check("fine"); err != nil {
 			t.Errorf("a check that passes: %v", err)
 		}
-		if err, _ := check("panics"); !errors.Is(err, errPanicked) {
+		if _, err := check("panics"); !errors.Is(err, errPanicked) {
 			t.Errorf("a check that panics: got %v, want %v", err, errPanicked)
 		}
 		for range 2 {
-			if err, took := check("hangs"); !errors.Is(err, errHangs) || took != probeTimeout+grace {
+			if took, err := check("hangs"); !errors.Is(err, errHangs) || took != probeTimeout+grace {
 				t.Errorf("a check that hangs: got %v after %v, want %v after %v", err, took, errHangs, probeTimeout+grace)
 			}
 		}
 		n := f.calls.Load()
-		if err, took := check("fine"); !errors.Is(err, errTooManyHang) || took > 0 || f.calls.Load() != n {
+		if took, err := check("fine"); !errors.Is(err, errTooManyHang) || took > 0 || f.calls.Load() != n {
 			t.Errorf("beside two that hang: got %v after %v", err, took)
 		}
 		close(f.end)
 		synctest.Wait()
-		if err, _ := check("fine"); err != nil {
+		if _, err := check("fine"); err != nil {
 			t.Errorf("after they ended: %v", err)
 		}
 	})

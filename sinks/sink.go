@@ -62,9 +62,10 @@ type Scope uint8
 const (
 	// ScopeMessage: this message alone; nothing pauses.
 	ScopeMessage Scope = iota
-	// ScopeAddress: everything for the same address: a missing topic, no permission on it.
+	// ScopeAddress: everything for the same address: a missing topic, no permission on it, no word while others were
+	// answered.
 	ScopeAddress
-	// ScopeSink: the whole broker: no connection, authentication refused, no word on a whole batch.
+	// ScopeSink: the whole broker: no connection, authentication refused, no word to anybody.
 	ScopeSink
 )
 

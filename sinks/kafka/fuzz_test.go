@@ -99,7 +99,7 @@ func FuzzPieces(f *testing.F) {
 					if steps > 20*len(shape)+20 {
 						t.Fatalf("a queue of %d messages isn't decided after %d answers", len(q.index), steps)
 					}
-					a, ok := broker.answer(q.pieces[0])
+					a, ok := broker.answer(q.first())
 					p.rule(q, a, ok)
 					whole(t, p, round)
 				}

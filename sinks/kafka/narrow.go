@@ -17,7 +17,7 @@ import (
 // narrow finds the messages because of which a batch was refused. Nothing of the batch was appended, so the parts may
 // be sent again; they stay in order.
 func (p *publication) narrow(q *queue, a answer, r ruling, err error) {
-	piece := q.pieces[0]
+	piece := q.first()
 	tooLarge := a.code == int16(kafkago.MessageSizeTooLarge) || a.code == int16(kafkago.RecordListTooLarge)
 	limit := 0
 	if tooLarge {

@@ -51,11 +51,11 @@ func (p *publication) await(q *queue) {
 
 // take gives the first piece of a queue a sequence with its turn, if it needs one and hasn't got it.
 func (p *publication) take(q *queue, wait bool) error {
-	if q.sequence != nil || !slices.ContainsFunc(q.pieces[0], func(i int) bool { return p.runOf(i) != nil }) {
+	if q.sequence != nil || !slices.ContainsFunc(q.first(), func(i int) bool { return p.runOf(i) != nil }) {
 		return nil
 	}
 	at := place{q.target.topic.name, int32(q.partition)}
-	s := p.pinned(q, p.sequencer.inDoubt(at, func() []uint64 { return p.runs(q.pieces[0]) }))
+	s := p.pinned(q, p.sequencer.inDoubt(at, func() []uint64 { return p.runs(q.first()) }))
 	switch {
 	case s == nil:
 		s = p.sequencer.free(at)
@@ -67,7 +67,7 @@ func (p *publication) take(q *queue, wait bool) error {
 			return fmt.Errorf("%w in partition %d of topic %s: %w", errNoTurn, q.partition, at.topic, err)
 		}
 	}
-	q.sequence, q.numbered = s, q.pieces[0]
+	q.sequence, q.numbered = s, q.first()
 	err := p.sequencer.ready(p.ctx, s, func() [sha256.Size]byte { return digest(p.batch, q.numbered) })
 	if err != nil {
 		p.conclude(q, untouched)
@@ -94,7 +94,7 @@ func (p *publication) pinned(q *queue, doubts map[uint64]*sequence) *sequence {
 	}
 	var first *sequence
 	var here, later []int
-	for _, i := range q.pieces[0] {
+	for _, i := range q.first() {
 		var s *sequence
 		if r := p.runOf(i); r != nil {
 			s = doubts[r.hash]

@@ -54,8 +54,11 @@ type queue struct {
 	size      int     // of the first piece as it was sent
 	moved     *sinks.Result
 	sequence  *sequence // that the first piece is sent with; nil: without
-	numbered  []int     // the first piece when it got its sequence
+	numbered  []int     // the piece that got it: the first one of then
 }
+
+// first is the piece that is sent, or is next. There is one until all is decided.
+func (q *queue) first() []int { return q.pieces[0] }
 
 func (p *publication) run() {
 	if p.ctx.Err() != nil {

@@ -62,7 +62,7 @@ func (p *publication) survive(queues []*queue, cause any) {
 func (p *publication) load(queues []*queue) []*queue {
 	size := 0
 	for n, q := range queues {
-		size += p.bound(q.pieces[0])
+		size += p.bound(q.first())
 		if n > 0 && size > requestBytes {
 			return queues[:n]
 		}
@@ -191,7 +191,7 @@ func (p *publication) encode(e *encoder, version int16, correlation int32, queue
 		if n == 0 || q.target != queues[n-1].target {
 			topics++
 		}
-		size += p.bound(q.pieces[0])
+		size += p.bound(q.first())
 	}
 	e.frame = slices.Grow(e.frame[:0], size+300*len(queues)) // a batch's and a topic's overhead
 	// The broker gives up on its replicas a little before we give up on it, so that it can say so.
@@ -215,7 +215,7 @@ func (p *publication) encode(e *encoder, version int16, correlation int32, queue
 		f = be.AppendUint32(f, 0)
 		start := len(f)
 		var err error
-		if f, err = e.appendBatch(f, p.batch, q.pieces[0], now, q.stamp()); err != nil {
+		if f, err = e.appendBatch(f, p.batch, q.first(), now, q.stamp()); err != nil {
 			return err
 		}
 		q.size = len(f) - start
@@ -239,7 +239,7 @@ func (p *publication) rule(q *queue, a answer, ok bool) {
 		return
 	}
 	if a.landed {
-		for _, i := range q.pieces[0] {
+		for _, i := range q.first() {
 			p.landed[i] = true
 		}
 	}
@@ -264,7 +264,7 @@ func (q *queue) String() string {
 
 // decide gives the messages of the first piece a result.
 func (p *publication) decide(q *queue, r sinks.Result) {
-	for _, i := range q.pieces[0] {
+	for _, i := range q.first() {
 		p.results[i] = r
 	}
 	q.pieces = q.pieces[1:]
@@ -272,7 +272,7 @@ func (p *publication) decide(q *queue, r sinks.Result) {
 
 // refuse gives the messages of the first piece a result that isn't Accepted, and goes on with what isn't behind them.
 func (p *publication) refuse(q *queue, r sinks.Result) {
-	piece := q.pieces[0]
+	piece := q.first()
 	p.decide(q, r)
 	for _, i := range piece {
 		p.holdBack(q, i)

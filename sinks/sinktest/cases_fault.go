@@ -2,6 +2,7 @@ package sinktest
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jobrelay/relay/sinks"
@@ -52,6 +53,44 @@ func recovery(s *suite) {
 
 	accepted := append(warm, s.publishUntilAccepted(sink, address)...)
 	s.reconcile(address, accepted, lost, results)
+}
+
+// slowBroker: one that takes most of a call's time for an answer is well, and must not be cut off: a call that has its turn at
+// once sends, and one whose turn comes too late doesn't.
+func slowBroker(s *suite) {
+	const (
+		calls = 40 // more than a sink has turns at once
+		limit = 8 * short
+	)
+	sink, address, line := s.outage()
+	accepted := messages(address, 5)
+	s.wantAccepted(s.publish(sink, accepted))
+
+	line.Delay(limit * 6 / 10)
+	var all []sinks.Message
+	results := make([]sinks.Result, calls)
+	var publishing sync.WaitGroup
+	for i := range calls {
+		batch := messages(address, 1)
+		all = append(all, batch...)
+		publishing.Go(func() { copy(results[i:], s.publishIn(sink, batch, limit)) })
+	}
+	publishing.Wait()
+	line.Heal()
+	warm := len(accepted)
+	for i, r := range results {
+		switch r.Outcome {
+		case sinks.Accepted:
+			accepted = append(accepted, all[i])
+		case sinks.Unavailable:
+		default:
+			s.Errorf("call %d: got %v (%v), want accepted or unavailable", i, r.Outcome, r.Err)
+		}
+	}
+	if len(accepted) == warm {
+		s.Errorf("no call was accepted, the first had its turn at once: %v", results[0].Err)
+	}
+	s.reconcile(address, accepted, all, results)
 }
 
 // cutInFlight: connections break while messages are on their way.

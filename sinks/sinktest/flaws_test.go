@@ -220,7 +220,8 @@ var flaws = map[string]struct {
 			}
 		}
 	})},
-	"never recovers": {"recovery", forLife()},
+	"uses a turn that comes too late": {"slow", oneAtATime()},
+	"never recovers":                  {"recovery", forLife()},
 	"checks with a real message": {"check", broken{check: func(s *memorySink, ctx context.Context, address string) error {
 		s.broker.take(sinks.Message{ID: "check", Address: address})
 		return s.Check(ctx, address)
@@ -263,6 +264,19 @@ func late() broken {
 				lost = nil
 			}
 		}
+	}}
+}
+
+// oneAtATime has one turn for all calls, and uses it whenever it comes.
+func oneAtATime() broken {
+	turn := make(chan struct{}, 1)
+	return broken{publish: func(s *memorySink, ctx context.Context, batch []sinks.Message, results []sinks.Result) {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-ctx.Done():
+		}
+		s.Publish(ctx, batch, results)
 	}}
 }
 

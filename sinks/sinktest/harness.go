@@ -2,6 +2,7 @@ package sinktest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -56,7 +57,9 @@ type Line interface {
 	Swallow()
 	// Cut breaks every connection and refuses new ones.
 	Cut()
-	// Heal ends Swallow and Cut. Connections that lost answers are closed: their bytes no longer make sense.
+	// Delay holds every answer back until so long after its request.
+	Delay(d time.Duration)
+	// Heal ends Swallow, Cut and Delay. Connections that lost answers are closed: their bytes no longer make sense.
 	Heal()
 }
 

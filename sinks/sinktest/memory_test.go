@@ -104,8 +104,14 @@ func (s *memorySink) one(ctx context.Context, m sinks.Message) sinks.Result {
 		return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeSink, Err: errCut}
 	}
 	r := s.broker.take(m)
+	select {
+	case <-ctx.Done():
+	case <-time.After(s.line.delayed()):
+	}
 	if s.line.is(swallowing) {
 		<-ctx.Done()
+	}
+	if ctx.Err() != nil {
 		return sinks.Result{Scope: sinks.ScopeSink, Err: errOver}
 	}
 	return r
@@ -143,6 +149,7 @@ const (
 type line struct {
 	mu    sync.Mutex
 	state state
+	delay time.Duration
 }
 
 func (l *line) set(s state) {
@@ -157,9 +164,21 @@ func (l *line) is(s state) bool {
 	return l.state == s
 }
 
+func (l *line) Delay(d time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delay = d
+}
+
+func (l *line) delayed() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.delay
+}
+
 func (l *line) Swallow() { l.set(swallowing) }
 func (l *line) Cut()     { l.set(cut) }
-func (l *line) Heal()    { l.set(passing) }
+func (l *line) Heal()    { l.set(passing); l.Delay(0) }
 
 // harness is that of the broker in memory; wrap breaks the sink, or doesn't.
 func harness(wrap func(*memorySink) sinks.Sink) sinktest.Harness {

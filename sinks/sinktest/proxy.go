@@ -16,6 +16,7 @@ type Proxy struct {
 	mu        sync.Mutex
 	listener  net.Listener
 	swallow   bool
+	delay     time.Duration
 	conns     map[*proxied]struct{}
 	goroutine sync.WaitGroup
 }
@@ -23,7 +24,8 @@ type Proxy struct {
 // proxied is one connection of a client, and the one to the broker that serves it.
 type proxied struct {
 	client, broker net.Conn
-	lost           bool // an answer was dropped
+	asked          time.Time // when the last bytes of a request came
+	lost           bool      // an answer was dropped
 }
 
 // NewProxy listens on a free port and passes everything to target (host:port) until t ends.
@@ -69,11 +71,18 @@ func (p *Proxy) Cut() {
 	p.closeConns(func(*proxied) bool { return true })
 }
 
-// Heal ends Swallow and Cut.
+// Delay holds every answer back until so long after its request, from now on.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Heal ends Swallow, Cut and Delay.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.swallow = false
+	p.swallow, p.delay = false, 0
 	p.closeConns(func(c *proxied) bool { return c.lost })
 	if p.listener != nil {
 		return
@@ -147,7 +156,7 @@ func (p *Proxy) connect(l net.Listener, client net.Conn) {
 		_, _ = io.Copy(answers{p, c}, broker)
 		client.Close()
 	})
-	_, _ = io.Copy(broker, client) // requests
+	_, _ = io.Copy(requests{p, c}, client)
 	broker.Close()
 	client.Close()
 	p.mu.Lock()
@@ -155,13 +164,30 @@ func (p *Proxy) connect(l net.Listener, client net.Conn) {
 	p.mu.Unlock()
 }
 
-// answers writes what the broker says to the client, unless it is being swallowed.
+// requests writes what the client says to the broker.
+type requests struct {
+	p *Proxy
+	c *proxied
+}
+
+func (r requests) Write(b []byte) (int, error) {
+	r.p.mu.Lock()
+	r.c.asked = time.Now()
+	r.p.mu.Unlock()
+	return r.c.broker.Write(b)
+}
+
+// answers writes what the broker says to the client, when its time has come, unless it is being swallowed.
 type answers struct {
 	p *Proxy
 	c *proxied
 }
 
 func (a answers) Write(b []byte) (int, error) {
+	a.p.mu.Lock()
+	wait := a.p.delay - time.Since(a.c.asked)
+	a.p.mu.Unlock()
+	time.Sleep(wait)
 	a.p.mu.Lock()
 	drop := a.p.swallow || a.c.lost
 	if drop {

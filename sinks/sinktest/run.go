@@ -72,6 +72,7 @@ var cases = []promise{
 	{"silent", Harness.canBeSilent, silentBroker},
 	{"away", Harness.canBeAway, brokerAway},
 	{"recovery", func(h Harness) bool { return h.Outage != nil }, recovery},
+	{"slow", func(h Harness) bool { return h.Outage != nil }, slowBroker},
 	{"cut", func(h Harness) bool { return h.Outage != nil }, cutInFlight},
 
 	{"check", nil, checkWorking},

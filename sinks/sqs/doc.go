@@ -2,7 +2,7 @@
 //
 // The walk of a batch: [Settings.Open] makes a sink; Publish looks up the queues ([queues]), turns each message into
 // an entry of a request ([newEntry]) or rejects it by SQS's own rules, packs entries into calls ([plan]), makes the
-// calls side by side ([sink.send]) and reads from each reply what became of every entry.
+// calls side by side ([publication.send]) and reads from each reply what became of every entry.
 //
 // What shapes the code:
 //   - A reply of HTTP 200 may list entries as failed, and may leave some out; only what it lists as successful, with the
