@@ -22,19 +22,22 @@ import (
 type lossy struct {
 	net.Conn
 	armed  *atomic.Int32
-	losing bool
+	losing atomic.Bool
 }
 
 func (c *lossy) Write(b []byte) (int, error) {
 	if strings.Contains(string(b), "commit") && c.armed.Add(-1) >= 0 {
-		c.losing = true
+		c.losing.Store(true)
 	}
 	return c.Conn.Write(b)
 }
 
 func (c *lossy) Read(b []byte) (int, error) {
-	if !c.losing {
-		return c.Conn.Read(b)
+	if !c.losing.Load() {
+		n, err := c.Conn.Read(b)
+		if !c.losing.Load() { // a reader may have waited before the commit was written
+			return n, err
+		}
 	}
 	// All of the answer, not only its first packet: what follows the first shows that the server has ended.
 	_ = c.Conn.SetReadDeadline(time.Now().Add(time.Second))
