@@ -185,7 +185,7 @@ func newToken() (int64, error) {
 // the last branch that gave rows when the batch was full or its bytes were cut.
 func (q *Queue) learn(p plan, t taken, took time.Duration) {
 	got, last := p.tally(t.leases)
-	_, bytes := tally(t.leases)
+	bytes := sizes(t.leases)
 	end, now := len(p.branches), time.Now()
 	cut := t.locked >= p.rows || t.locked > len(t.leases)
 	if cut {
@@ -287,14 +287,13 @@ func (q *Queue) weigh(bytes map[string]size) {
 
 type size struct{ rows, bytes int }
 
-// tally counts the leases by pair, and sums the bytes by kind.
-func tally(leases []Lease) (got map[Pair]int, bytes map[string]size) {
-	got, bytes = map[Pair]int{}, map[string]size{}
+// sizes sums the bytes by kind.
+func sizes(leases []Lease) map[string]size {
+	bytes := map[string]size{}
 	for i := range leases {
 		l := &leases[i]
-		got[Pair{l.Kind, l.Priority}]++
 		s := bytes[l.Kind]
 		bytes[l.Kind] = size{s.rows + 1, s.bytes + l.Size()}
 	}
-	return got, bytes
+	return bytes
 }

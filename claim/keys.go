@@ -269,13 +269,16 @@ func (w *walk) args(rows int) []any {
 
 // learnKeys remembers where the walks ended. It says whether all keys were looked at since they began at the first.
 func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) (ended bool) {
-	got, bytes := tally(t.leases)
+	got := map[Pair]int{}
+	for i := range t.leases {
+		got[Pair{t.leases[i].Kind, t.leases[i].Priority}]++
+	}
+	bytes := sizes(t.leases)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.weigh(bytes)
-	rows, n := map[string]int{}, 0
+	n := 0
 	for at, n := range got {
-		rows[at.Kind] += n
 		if p := q.find(at); p != nil {
 			p.taken += n
 		}
@@ -287,7 +290,7 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 	}
 	for _, l := range looked {
 		k := &l.branch.kind.keys
-		k.deepen(l, rows[l.branch.name])
+		k.deepen(l, bytes[l.branch.name].rows)
 		if l.branch.keys > 0 {
 			through[l.branch.kind] = l.keys < l.branch.keys && l.opened < l.branch.heads
 			k.after, k.hot = l.last, l.opened >= l.branch.heads
@@ -301,7 +304,7 @@ func (q *Queue) learnKeys(w walk, t taken, looked []walked, took time.Duration) 
 			k.fruitless = now
 		}
 		if b.keys == 0 { // nothing was walked
-			if ended = false; rows[b.name] == 0 {
+			if ended = false; bytes[b.name].rows == 0 {
 				k.walk = now
 			}
 			continue
