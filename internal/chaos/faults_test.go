@@ -72,6 +72,7 @@ func (w *world) strike(faults []*fault) {
 		}
 		names = append(names, f.String())
 		f.begin()
+		noted[i].Struck = time.Now()
 		longest = max(longest, f.lasts)
 	}
 	w.hold(longest)

@@ -138,10 +138,11 @@ func (j *judge) during(f *Fault, s *spell) bool {
 	return !f.To.Add(j.Slack).Before(s.At) && (len(s.ends) == 0 || !f.From.After(s.ends[0].At))
 }
 
-// forgotten: the claim that sent it was forgotten by a database that crashed, and the attempt was given out again.
+// forgotten: the claim that sent it was forgotten by a database that crashed, and the attempt was given out again. Jobs may
+// still have come between the order to crash and the crash.
 func (j *judge) forgotten(row *Row, attempt int) string {
 	for _, f := range j.History.Faults {
-		if !f.Forgets || f.From.Before(row.Created) {
+		if !f.Forgets || f.From.Before(row.Created) && f.Struck.Before(row.Created) {
 			continue
 		}
 		for _, c := range j.changes[row.ID] {

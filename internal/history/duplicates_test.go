@@ -38,6 +38,10 @@ func TestDuplicates(t *testing.T) {
 		s.job(id).Attempts = 0
 		s.serve(id, two, 21, kafka)
 	}
+	late := func(s *story) { // the job came after the order to crash
+		forgotten(s)
+		s.job(20).Created = at(13)
+	}
 	again := func(s *story) { s.arrive(1, kafka) } // its claim is from 1 to 2
 	worked := func(s *story) {
 		id := s.fresh("shared")
@@ -70,6 +74,9 @@ func TestDuplicates(t *testing.T) {
 		{"sent and given back", released, history.Fault{On: "kafka", From: at(11), To: at(15)}, false},
 		{"a claim that a crash took back", forgotten, history.Fault{On: history.OnDatabase, From: at(11), To: at(15), Forgets: true}, true},
 		{"a claim that an orderly stop took back", forgotten, history.Fault{On: history.OnDatabase, From: at(11), To: at(15)}, false},
+		{"a claim of a job that came before the crash", late, history.Fault{On: history.OnDatabase, From: at(11), Struck: at(14), To: at(15), Forgets: true}, true},
+		{"a claim of a job that came after the crash", late, history.Fault{On: history.OnDatabase, From: at(11), Struck: at(12), To: at(15), Forgets: true}, false},
+		{"a claim of a job that came after a crash at once", late, history.Fault{On: history.OnDatabase, From: at(11), To: at(15), Forgets: true}, false},
 		{"sent again after it was settled", again, history.Fault{On: "kafka", From: at(0), To: at(9)}, false},
 		{"sent again within the claim", again, history.Fault{On: "kafka", From: at(1), To: at(2), Resent: true}, true},
 		{"sent again within the claim for another broker", again, history.Fault{On: "rabbitmq", From: at(1), To: at(2), Resent: true}, false},

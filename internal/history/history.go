@@ -110,9 +110,10 @@ type Fault struct {
 	On       string // OnRelay, OnDatabase, or a broker
 	Relay    string // the only process that it concerns, "" for all
 	From, To time.Time
-	Harmless bool // it explains nothing: an orderly shutdown that ended in time
-	Forgets  bool // the database lost what it hadn't been told to keep: claims
-	Resent   bool // what the broker had taken it said no to, so that a relay sends it again within the same claim
+	Struck   time.Time // when it had struck for certain, which is a little after From; zero is From
+	Harmless bool      // it explains nothing: an orderly shutdown that ended in time
+	Forgets  bool      // the database lost what it hadn't been told to keep: claims
+	Resent   bool      // what the broker had taken it said no to, so that a relay sends it again within the same claim
 }
 
 // Text is something that the relays let out.

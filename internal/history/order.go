@@ -117,6 +117,9 @@ func (j *judge) checkTexts() {
 // life tells a job's story, for a finding.
 func (j *judge) life(job int64) string {
 	var b strings.Builder
+	if row := j.rows[job]; row != nil {
+		fmt.Fprintf(&b, "created %s; ", row.Created.Format(time.TimeOnly+".000"))
+	}
 	for _, c := range j.changes[job] {
 		fmt.Fprintf(&b, "%s %s: %s (%d) %.200s; ", c.At.Format(time.TimeOnly+".000"), c.By, c.To, c.Attempts, c.Error)
 	}
