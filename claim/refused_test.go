@@ -1,36 +1,20 @@
 package claim
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/jobrelay/relay/internal/services"
 	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/internal/testlog"
 )
 
-// lines keeps what is logged.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
 // naming are the lines that name a job among those that are refused.
-func (l *lines) naming(id int64) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.buf.String()) {
+func naming(log *testlog.Buffer, id int64) (n int) {
+	for line := range strings.Lines(log.String()) {
 		if _, list, ok := strings.Cut(line, "job_ids=\"["); ok && slices.Contains(strings.Fields(list[:strings.Index(list, "]")]), fmt.Sprint(id)) {
 			n++
 		} else if _, list, ok := strings.Cut(line, "job_ids=["); ok && list[:strings.Index(list, "]")] == fmt.Sprint(id) {
@@ -40,10 +24,10 @@ func (l *lines) naming(id int64) (n int) {
 	return n
 }
 
-func logged(o Options) (Options, *lines) {
-	l := &lines{}
-	o.Log = slog.New(slog.NewTextHandler(l, nil))
-	return o, l
+func logged(o Options) (Options, *testlog.Buffer) {
+	log := &testlog.Buffer{}
+	o.Log = log.Logger()
+	return o, log
 }
 
 // refuse makes a trigger raise an error for rows with a mark in their headers.
@@ -101,17 +85,17 @@ func TestClaimLeavesOutARefusedRow(t *testing.T) {
 				}
 				eventually(t, "the refused ones are known", func() bool {
 					got := drain(t, q)
-					return len(got) == 0 && log.naming(first) > 0 && log.naming(second) > 0
+					return len(got) == 0 && naming(log, first) > 0 && naming(log, second) > 0
 				})
 				for _, id := range []int64{first, second} {
-					if n := log.naming(id); n != 1 {
-						t.Errorf("job %d is named %d times:\n%s", id, n, &log.buf)
+					if n := naming(log, id); n != 1 {
+						t.Errorf("job %d is named %d times:\n%s", id, n, log)
 					}
 					if r := read(t, db, id); r.Status != "ready" || r.Attempts != 5 || r.Token != nil {
 						t.Errorf("job %d: %+v", id, r)
 					}
 				}
-				if strings.Contains(log.buf.String(), "secret") {
+				if strings.Contains(log.String(), "secret") {
 					t.Error("the payload is in the log")
 				}
 				if s := sweep(t, q); s.Due != 0 {
@@ -171,7 +155,7 @@ func TestClaimGoesRoundManyRefusedRows(t *testing.T) {
 			}
 			return got == len(good)+len(other)
 		})
-		if n := strings.Count(log.buf.String(), "\n"); n > 100 {
+		if n := log.Count("\n"); n > 100 {
 			t.Errorf("%s: %d lines of log", sort, n)
 		}
 		db.Exec(t, `UPDATE jobs SET status = 'ready', attempts = 0 WHERE status = 'running'`)
@@ -196,8 +180,8 @@ func TestKindOfWhichTooManyRowsAreRefusedRests(t *testing.T) {
 	}
 	insert(t, db, "other", 20)
 	eventually(t, "the other kind is claimed", func() bool { sweep(t, q); return len(claim(t, q)) == 20 })
-	if n := strings.Count(log.buf.String(), "kind=k"); n != 1 {
-		t.Errorf("%d lines say that the kind rests:\n%s", n, &log.buf)
+	if n := log.Count("kind=k"); n != 1 {
+		t.Errorf("%d lines say that the kind rests:\n%s", n, log)
 	}
 	if n := len(q.refused.ids()); n > refusedMost {
 		t.Errorf("%d rows are remembered", n)
@@ -219,8 +203,8 @@ func TestReapLeavesOutARefusedRow(t *testing.T) {
 	for range 3 {
 		sweep(t, q)
 	}
-	if n := log.naming(stuck); n != 1 {
-		t.Errorf("job %d is named %d times:\n%s", stuck, n, &log.buf)
+	if n := naming(log, stuck); n != 1 {
+		t.Errorf("job %d is named %d times:\n%s", stuck, n, log)
 	}
 	db.Exec(t, `DROP TRIGGER refuse ON jobs`)
 	q.refused.hurry()
@@ -246,8 +230,8 @@ func TestCleanLeavesOutARefusedRow(t *testing.T) {
 		t.Errorf("left %v, want %v", got, stuck)
 	}
 	for _, id := range stuck {
-		if n := log.naming(id); n != 1 {
-			t.Errorf("job %d is named %d times:\n%s", id, n, &log.buf)
+		if n := naming(log, id); n != 1 {
+			t.Errorf("job %d is named %d times:\n%s", id, n, log)
 		}
 	}
 }
@@ -295,18 +279,18 @@ func TestClaimLeavesOutAJobTooLargeToRead(t *testing.T) {
 			q = ordered(t, db, o, Order{})
 		}
 		start, got, longest := time.Now(), 0, time.Duration(0)
-		for got < len(good) || log.naming(large) == 0 {
+		for got < len(good) || naming(log, large) == 0 {
 			began := time.Now()
 			leases := claim(t, q)
 			longest = max(longest, time.Since(began))
 			if got += len(leases); time.Since(start) > 3*time.Minute {
-				t.Fatalf("%s: %d claimed\n%s", sort, got, &log.buf)
+				t.Fatalf("%s: %d claimed\n%s", sort, got, log)
 			}
 			if len(leases) == 0 {
 				sweep(t, q)
 			}
 		}
-		t.Logf("%s: %v, of which one claim took %v\n%s", sort, time.Since(start), longest, &log.buf)
+		t.Logf("%s: %v, of which one claim took %v\n%s", sort, time.Since(start), longest, log)
 		began := time.Now()
 		if claim(t, q); time.Since(began) > time.Second {
 			t.Errorf("%s: a claim after that took %v", sort, time.Since(began))

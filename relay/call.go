@@ -41,6 +41,7 @@ func (c *caller) call(ctx context.Context, f func()) error {
 		err := errPanicked
 		defer func() {
 			if v := recover(); v != nil {
+				err = fmt.Errorf("%w: %v", errPanicked, v)
 				c.log.Error("a sink panicked", "sink", c.sink, "call", c.what, "error", fmt.Sprint(v))
 			}
 			returned <- err
@@ -84,6 +85,13 @@ func (c *caller) publish(ctx context.Context, sink sinks.Sink, batch []sinks.Mes
 	default:
 		copy(results, own)
 	}
+}
+
+// Check asks a sink for a destination as the engine does before it sends, once: an error says why it can't be used now. A
+// sink that panics is an error, and so is one that doesn't return within 5 s of the context's end.
+func Check(ctx context.Context, sink sinks.Sink, address string) error {
+	c := caller{what: "check", most: 1, log: slog.New(slog.DiscardHandler)}
+	return c.check(ctx, sink, address)
 }
 
 // check calls the sink's Check.

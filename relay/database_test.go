@@ -1,49 +1,31 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/internal/testlog"
 	"github.com/jobrelay/relay/sinks"
 )
-
-// lines is a log that may be read while it is written.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(p) }
-
-func (l *lines) count(what string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), what)
-}
-
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 // What one source succeeds in says nothing of the others.
 func TestDatabaseState(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log lines
-		d := newDatabase(log.logger())
+		var log testlog.Buffer
+		d := newDatabase(log.Logger())
 		want := func(state string, fails, answers int) {
 			t.Helper()
 			if got := d.state(time.Now()); got != state {
 				t.Errorf("state %q, want %q", got, state)
 			}
-			if f, a := log.count("the database fails"), log.count("the database answers again"); f != fails || a != answers {
+			if f, a := log.Count("the database fails"), log.Count("the database answers again"); f != fails || a != answers {
 				t.Errorf("%d lines of failure and %d of success, want %d and %d", f, a, fails, answers)
 			}
 		}
@@ -83,14 +65,14 @@ func TestDatabaseState(t *testing.T) {
 // Statements that fail are in the log and in the readiness, with Postgres' own words.
 func TestFailingStatementsAreSaid(t *testing.T) {
 	t.Parallel()
-	var log lines
-	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": &script{}}, change: func(c *Config, _ *claim.Options) { c.Log = log.logger() }})
+	var log testlog.Buffer
+	e := run(t, testdb.New(t), options{routes: one("a", "s:x"), sinks: map[string]sinks.Sink{"s": &script{}}, change: func(c *Config, _ *claim.Options) { c.Log = log.Logger() }})
 	e.enqueue("a", 1)
 	e.until("a", "done/1", 1)
 	e.db.Exec(t, `ALTER TABLE `+e.db.Table+` RENAME COLUMN leased_until TO leased`)
 	e.eventually("the readiness says why", func() bool { return strings.Contains(e.Health().Database, "42703") }, func() any { return e.Health().Database })
-	e.eventually("so does the log", func() bool { return log.count("claims of lane s") == 1 && log.count("42703") >= 1 }, func() any { return log.count("") })
+	e.eventually("so does the log", func() bool { return log.Count("claims of lane s") == 1 && log.Count("42703") >= 1 }, func() any { return log.Count("") })
 	e.db.Exec(t, `ALTER TABLE `+e.db.Table+` RENAME COLUMN leased TO leased_until`)
 	e.eventually("it is ready again", func() bool { return e.Health().Database == "ok" }, func() any { return e.Health().Database })
-	e.eventually("the log says so", func() bool { return log.count("the database answers again") >= 1 }, func() any { return log.count("") })
+	e.eventually("the log says so", func() bool { return log.Count("the database answers again") >= 1 }, func() any { return log.Count("") })
 }

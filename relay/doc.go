@@ -5,7 +5,7 @@
 //	claim     queue.Claim(ctx, gate)          → []claim.Lease         worker.go
 //	hold      keep(ctx, leases)               → extends until settled keep.go
 //	publish   router.match(kind) → messages   → sink.Publish          route.go, message.go, publish.go
-//	          decide(lease, results)          → claim.Outcome         verdict.go, the whole policy
+//	          decide(delivery)                → claim.Outcome         verdict.go, the whole policy
 //	settle    queue.Settle(ctx, outcomes)     → what was still ours   worker.go
 //
 // A lane is a set of workers for the routes that lead to the same sinks, so that a broker that hangs never holds a

@@ -30,17 +30,22 @@ type policy struct{ base, max time.Duration }
 // decide is the whole policy: what becomes of a job, by what each destination that still lacked it said. reason is
 // set with Dead, cause is the destination that decided.
 //
+//	no route               release: nobody was asked
 //	any Failed or Unknown  retry, or dead when the attempts are used up
 //	else any Unavailable   release: the broker has definitely not taken it, the attempt is given back; until the
 //	                       pause ends, where claims would bring the job again before
 //	else any Rejected      dead, while the other destinations have it
 //	else                   done
-func (p policy) decide(l *claim.Lease, attempts []attempt) (out claim.Outcome, reason string, cause *destination) {
+func (p policy) decide(d *delivery) (out claim.Outcome, reason string, cause *destination) {
+	if d.route == nil {
+		return claim.Outcome{Lease: d.lease, Verdict: claim.Release}, "", nil
+	}
+	l := d.lease
 	out = claim.Outcome{Lease: l, Verdict: claim.Done}
 	worst := sinks.Accepted
 	var pause time.Duration
 	rejected, apart := false, false
-	for _, a := range attempts {
+	for _, a := range d.attempts {
 		switch o := a.result.Outcome; {
 		case o == sinks.Accepted:
 			out.Delivered = append(out.Delivered, a.to.text)
@@ -60,13 +65,13 @@ func (p policy) decide(l *claim.Lease, attempts []attempt) (out claim.Outcome, r
 		// A destination that is paused as a whole keeps its kind from being claimed, but not for one that is open: what
 		// that one rejects would come again at once, for ever, and before all others.
 		if apart || rejected {
-			out.After, out.Error = max(pause, pauseMin), explain(attempts)
+			out.After, out.Error = max(pause, pauseMin), explain(d.attempts)
 		}
 		return out, "", cause
 	case sinks.Rejected:
-		out.Verdict, out.Error, reason = claim.Dead, explain(attempts), reasonRejected
+		out.Verdict, out.Error, reason = claim.Dead, explain(d.attempts), reasonRejected
 	default:
-		out.Verdict, out.Error, out.After = claim.Retry, explain(attempts), p.delay(l.Attempt)
+		out.Verdict, out.Error, out.After = claim.Retry, explain(d.attempts), p.delay(l.Attempt)
 		if l.Attempt >= l.MaxAttempts {
 			out.Verdict, reason = claim.Dead, reasonAttempts
 		}

@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 			for i, o := range c.outcomes {
 				as = append(as, attempt{to: &destination{text: string(rune('a' + i))}, result: sinks.Result{Outcome: o, Err: errors.New("why")}})
 			}
-			out, reason, cause := policy{time.Second, time.Minute}.decide(&claim.Lease{Attempt: c.attempt, MaxAttempts: 5}, as)
+			out, reason, cause := policy{time.Second, time.Minute}.decide(&delivery{lease: &claim.Lease{Attempt: c.attempt, MaxAttempts: 5}, route: &route{}, attempts: as})
 			if out.Verdict != c.want || len(out.Delivered) != c.delivered || out.Alone != c.alone || reason != c.reason {
 				t.Errorf("got %v delivered %v alone %v reason %q, want %v %d %v %q", out.Verdict, out.Delivered, out.Alone, reason, c.want, c.delivered, c.alone, c.reason)
 			}
@@ -65,10 +65,10 @@ func TestDecide(t *testing.T) {
 // A destination that rejects for ever is named, and only it.
 func TestDecideNamesTheDestination(t *testing.T) {
 	t.Parallel()
-	out, _, cause := policy{}.decide(&claim.Lease{Attempt: 1, MaxAttempts: 5}, []attempt{
+	out, _, cause := policy{}.decide(&delivery{lease: &claim.Lease{Attempt: 1, MaxAttempts: 5}, route: &route{}, attempts: []attempt{
 		{to: &destination{text: "kafka:a"}, result: sinks.Result{Outcome: sinks.Accepted}},
 		{to: &destination{text: "sqs:b"}, result: sinks.Result{Outcome: sinks.Rejected, Err: errors.New("too large")}},
-	})
+	}})
 	if out.Error != "sqs:b: too large" || cause.text != "sqs:b" || !slices.Equal(out.Delivered, []string{"kafka:a"}) {
 		t.Errorf("got %q, cause %v, delivered %v", out.Error, cause.text, out.Delivered)
 	}

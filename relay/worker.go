@@ -31,10 +31,7 @@ func (r *Relay) pass(ctx context.Context, adm *admission, leases []claim.Lease) 
 	verdicts := make([]verdict, 0, len(batch))
 	runs := false
 	for _, d := range batch {
-		out, reason, cause := r.policy.decide(d.lease, d.attempts)
-		if d.route == nil {
-			out.Verdict = claim.Release // nobody was asked
-		}
+		out, reason, cause := r.policy.decide(d)
 		out.Late = hold.isLost(d.lease.ID) // the fence decides: what was accepted is done if nobody else has it
 		runs = runs || d.run != nil
 		outcomes = append(outcomes, out)

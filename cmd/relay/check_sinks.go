@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/jobrelay/relay/internal/ops"
+	"github.com/jobrelay/relay/relay"
 	"github.com/jobrelay/relay/sinks"
 )
 
@@ -40,36 +38,9 @@ func (s *settings) sinkChecks(open map[string]sinks.Sink) []check {
 
 func sinkCheck(sink sinks.Sink, subject, address string) check {
 	return func(ctx context.Context) []ops.Finding {
-		if err := ask(ctx, sink, address); err != nil {
+		if err := relay.Check(ctx, sink, address); err != nil {
 			return []ops.Finding{{Level: ops.Fail, Subject: subject, Text: err.Error()}}
 		}
 		return []ops.Finding{{Level: ops.OK, Subject: subject, Text: "takes messages"}}
-	}
-}
-
-// askGrace is how long after its time a sink is waited for that doesn't keep it.
-const askGrace = time.Second
-
-// ask calls the sink's Check; one that panics or doesn't return must not keep the other findings from being printed.
-func ask(ctx context.Context, sink sinks.Sink, address string) error {
-	says := make(chan error, 1)
-	go func() {
-		defer func() {
-			if v := recover(); v != nil {
-				says <- fmt.Errorf("the check panicked: %v", v)
-			}
-		}()
-		says <- sink.Check(ctx, address)
-	}()
-	select {
-	case err := <-says:
-		return err
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-says:
-		return err
-	case <-time.After(askGrace):
-		return errors.New("the check doesn't return")
 	}
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,35 +16,18 @@ import (
 
 	"github.com/jobrelay/relay/config"
 	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/internal/testlog"
 )
 
 // generous bounds every wait for a condition.
 const generous = time.Minute
-
-// buffer collects what a process writes while a test looks at it.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
 
 // process is a relay of its own, for what signals do.
 type process struct {
 	t        *testing.T
 	cmd      *exec.Cmd
 	admin    string
-	out, err buffer
+	out, err testlog.Buffer
 	ended    chan struct{}
 }
 

@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"internal/chaos":    {""},
 	"internal/history":  {},
 	"internal/stage":    {},
+	"internal/testlog":  {},
 	"internal/bench":    {""},
 	"internal/arch":     {},
 	"internal/mutants":  {},

@@ -18,7 +18,7 @@ type pool struct {
 func newPool(d *dialer, size int) *pool {
 	p := &pool{dialer: d, slots: make(chan *generation, size)}
 	for range size {
-		p.slots <- nil
+		p.put(nil)
 	}
 	return p
 }
@@ -42,13 +42,16 @@ func (p *pool) wait(ctx context.Context) (*generation, error) {
 	}
 }
 
+// put makes a place free, with what is in it.
+func (p *pool) put(slot *generation) { p.slots <- slot }
+
 // fill gives a place a new generation when the one there isn't usable any more, dialling at most once. If that fails, or
 // panics, the place is free again.
 func (p *pool) fill(ctx context.Context, slot *generation) (filled *generation, err error) {
 	var left *generation
 	defer func() {
 		if filled == nil {
-			p.slots <- left
+			p.put(left)
 		}
 	}()
 	g, err := p.usable(ctx, slot)
@@ -80,7 +83,7 @@ func (p *pool) release(g *generation, healthy bool) {
 		g.abort(errAbandoned)
 		g = nil
 	}
-	p.slots <- g
+	p.put(g)
 }
 
 // close waits for the generations that are lent and closes all, within ctx. Called again it does what is left.

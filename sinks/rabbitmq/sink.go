@@ -70,7 +70,7 @@ func (s *sink) turn(ctx context.Context, start time.Time) (*generation, sinks.Sc
 		return nil, sinks.ScopeMessage, err
 	}
 	if err := sinks.InTime(ctx, start); err != nil {
-		s.publishers.slots <- slot
+		s.publishers.put(slot)
 		return nil, sinks.ScopeMessage, err
 	}
 	g, err := s.publishers.fill(ctx, slot)
