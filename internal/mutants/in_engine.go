@@ -18,7 +18,7 @@ func inEngine() []mutant {
 		{"Rejected is tried for ever", "P1", "relay", "TestDecide",
 			"relay/verdict.go",
 			"reason = claim.Dead, explain(d.attempts), reasonRejected",
-			"reason = claim.Retry, explain(attempts), reasonRejected"},
+			"reason = claim.Retry, explain(d.attempts), reasonRejected"},
 		{"used up attempts don't end", "P1", "relay", "TestDecide",
 			"relay/verdict.go",
 			"if l.Attempt >= l.MaxAttempts {",
