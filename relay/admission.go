@@ -41,11 +41,7 @@ func (a *admission) gate(pair claim.Pair) claim.Gate {
 
 // destination looks at every place that all jobs of the destination share.
 func (a *admission) destination(d *destination) (open, lone bool) {
-	places := []place{{d.sink, ""}}
-	if address, ok := d.fixed(); ok && address != "" {
-		places = append(places, place{d.sink, address})
-	}
-	for _, at := range places {
+	for _, at := range d.places() {
 		switch a.pauses.state(at) {
 		case paused, probing, trying:
 			return false, false
@@ -56,24 +52,28 @@ func (a *admission) destination(d *destination) (open, lone bool) {
 	return true, lone
 }
 
-// admit says whether a message may be sent to the address now, or why not and for how long it waits. It lets one
+// refusal is why a message can't be sent now.
+type refusal struct {
+	at     place // what is away
+	wait   time.Duration
+	reason string
+}
+
+// admit says whether a message may be sent now: nil, or why not. around are the places that it goes through. It lets one
 // message into a trial.
-func (a *admission) admit(sink, address string) (wait time.Duration, reason string, ok bool) {
+func (a *admission) admit(around []place) *refusal {
 	taken := len(a.trials)
-	for _, at := range []place{{sink, ""}, {sink, address}} {
+	for _, at := range around {
 		o, ok, lone := a.pauses.enter(at)
 		if !ok {
 			a.untry(taken)
-			return max(time.Until(o.until), pauseMin), o.reason, false
+			return &refusal{at, max(time.Until(o.until), pauseMin), o.reason}
 		}
 		if lone {
 			a.trials = append(a.trials, at)
 		}
-		if address == "" {
-			break
-		}
 	}
-	return 0, "", true
+	return nil
 }
 
 // untry gives back the trials from the nth on that nothing has ended; done gives back all.

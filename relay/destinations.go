@@ -8,6 +8,7 @@ type Destination struct {
 	Sink    string
 	Address string // "" when it depends on the job
 	Fixed   bool   // all jobs share the address
+	Parent  string // the wider place that all jobs share, as [sinks.Parented] names it; "" when there is none
 }
 
 // Destinations lists every destination once, in the order of the routes.
@@ -15,7 +16,7 @@ func (r *Router) Destinations() []Destination {
 	var out []Destination
 	for _, d := range r.destinations() {
 		address, fixed := d.fixed()
-		out = append(out, Destination{Text: d.text, Sink: d.sink, Address: address, Fixed: fixed})
+		out = append(out, Destination{Text: d.text, Sink: d.sink, Address: address, Fixed: fixed, Parent: d.parent})
 	}
 	return out
 }

@@ -215,12 +215,12 @@ func TestB08OddRows(t *testing.T) {
 	t.Parallel()
 	s := &script{}
 	e := run(t, testdb.New(t), options{routes: one("*", "s:q.{header.region}"), sinks: map[string]sinks.Sink{"s": s}, change: func(c *Config, _ *claim.Options) {
-		c.CheckAddress = map[string]func(string) error{"s": func(a string) error {
+		c.Addresses = map[string]Addresses{"s": {Check: func(a string) error {
 			if strings.Contains(a, " ") {
 				return fmt.Errorf("address %q: spaces aren't allowed", a)
 			}
 			return nil
-		}}
+		}}}
 	}})
 	for _, h := range []string{`{"region": "eu", "x": null}`, `{"region": "eu", "x": [1]}`, `{"region": "eu", "x": {}}`, `{}`, `{"region": "e u"}`, `{"region": "eu", "relay-id": "y"}`} {
 		e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, payload, headers) SELECT 'bad', '1', $1::jsonb FROM generate_series(1, 20)`, h)

@@ -8,10 +8,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/internal/testdb"
 	"github.com/jobrelay/relay/sinks"
 )
@@ -199,3 +201,63 @@ func TestSilentAddressPausesAlone(t *testing.T) {
 		return n == 20
 	}, func() any { return e.jobs("sick") })
 }
+
+// A wider place that is missing is one place that is away, however many addresses lie in it: its jobs aren't claimed, others'
+// are, and it is probed as itself.
+func TestMissingParentPausesOnce(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	missing := true
+	s := &script{say: func(m sinks.Message) sinks.Result {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.HasPrefix(m.Address, "gone/") && missing {
+			return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeParent, Err: errAway}
+		}
+		return sinks.Result{Outcome: sinks.Accepted}
+	}}
+	asked := map[string]int{}
+	ask := &asking{script: s, check: func(address string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[address]++
+		if address == "gone" && !missing {
+			return nil
+		}
+		return errAway
+	}}
+	e := run(t, testdb.New(t), options{
+		routes: []Route{{Kind: "gone", To: []string{"s:gone/{key}"}}, {Kind: "odd", To: []string{"s:{header.at}/{key}"}}, {Kind: "good", To: []string{"s:good/{key}"}}},
+		sinks:  map[string]sinks.Sink{"s": ask}, change: func(c *Config, _ *claim.Options) { c.Addresses = map[string]Addresses{"s": folders} },
+	})
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload) SELECT 'gone', g, '1' FROM generate_series(1, 1000) g`)
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload, headers) SELECT 'odd', g, '1', '{"at": "gone"}' FROM generate_series(1, 100) g`)
+	e.eventually("it pauses", func() bool { return !e.pauses.open(place{"s", "gone"}) }, func() any { return e.jobs("gone") })
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload) SELECT 'good', g, '1' FROM generate_series(1, 500) g`)
+	e.until("good", "done/1", 500)
+	e.eventually("it was probed", func() bool { mu.Lock(); defer mu.Unlock(); return asked["gone"] > 1 }, func() any { return asked })
+	e.until("gone", "ready/0", 1000)
+	e.until("odd", "ready/0", 100)
+	if n := e.pauses.known.Load(); n != 1 {
+		t.Errorf("%d places are away, want one", n)
+	}
+	mu.Lock()
+	missing = false
+	if len(asked) != 1 {
+		t.Errorf("asked about %v, want the wider place alone", asked)
+	}
+	mu.Unlock()
+	e.until("gone", "done/1", 1000)
+	e.until("odd", "done/1", 100)
+	if n := e.pauses.known.Load(); n != 0 {
+		t.Errorf("%d places are away at the end", n)
+	}
+}
+
+// asking is a script with a Check of its own.
+type asking struct {
+	*script
+	check func(address string) error
+}
+
+func (a *asking) Check(_ context.Context, address string) error { return a.check(address) }

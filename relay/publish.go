@@ -100,10 +100,19 @@ func (r *Relay) expand(to *destination, l *claim.Lease, hs []sinks.Header) (stri
 	if err != nil || to.address.fixed() {
 		return address, err
 	}
-	if check := r.CheckAddress[to.sink]; check != nil {
-		err = check(address)
+	return address, r.Addresses[to.sink].check(address)
+}
+
+// around are the places that a message to an address goes through, the widest first.
+func (r *Relay) around(sink, address string) []place {
+	out := append(make([]place, 0, 3), place{sink, ""})
+	if parent := r.Addresses[sink].parent(address); parent != "" {
+		out = append(out, place{sink, parent})
 	}
-	return address, err
+	if address != "" {
+		out = append(out, place{sink, address})
+	}
+	return out
 }
 
 // parcel is a message on its way and where its result belongs.
@@ -127,7 +136,7 @@ func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*deliv
 		lost := h.isLost(d.lease.ID)
 		for i := range d.attempts {
 			a := &d.attempts[i]
-			if !lost && a.sendable(adm, d.messages[i].Address, ends) {
+			if !lost && r.sendable(adm, a, d.messages[i].Address, ends) {
 				parcels[a.to.sink] = append(parcels[a.to.sink], parcel{a, d.messages[i]})
 			} else if d.run != nil {
 				d.run.held = true
@@ -144,7 +153,7 @@ func (r *Relay) send(ctx context.Context, adm *admission, h *hold, jobs []*deliv
 }
 
 // sendable says whether the message may go out now, and notes why not.
-func (a *attempt) sendable(adm *admission, address string, ends time.Time) bool {
+func (r *Relay) sendable(adm *admission, a *attempt, address string, ends time.Time) bool {
 	if a.result.Outcome == sinks.Rejected {
 		return false
 	}
@@ -152,12 +161,15 @@ func (a *attempt) sendable(adm *admission, address string, ends time.Time) bool 
 		a.result.Err = errors.New("its lease ended before it was sent")
 		return false
 	}
-	wait, reason, ok := adm.admit(a.to.sink, address)
-	if !ok {
-		a.result.Err = fmt.Errorf("paused: %s", reason)
-		a.pause, a.apart = jitter(wait), !a.to.address.fixed() && adm.pauses.open(place{a.to.sink, ""})
+	if r.pauses.calm() {
+		return true
 	}
-	return ok
+	no := adm.admit(r.around(a.to.sink, address))
+	if no != nil {
+		a.result.Err = fmt.Errorf("paused: %s", no.reason)
+		a.pause, a.apart = jitter(no.wait), !slices.Contains(a.to.places(), no.at)
+	}
+	return no == nil
 }
 
 // deliver publishes to one sink and takes its word.
@@ -181,31 +193,44 @@ func (r *Relay) deliver(ctx context.Context, name string, ps []parcel) {
 func (r *Relay) learn(name string, ps []parcel, results []sinks.Result) {
 	failed := false
 	for i, res := range results {
+		word := r.pauses.accepted
 		switch res.Outcome {
 		case sinks.Accepted:
-			r.pauses.accepted(place{name, ""})
-			r.pauses.accepted(place{name, ps[i].message.Address})
 		case sinks.Failed, sinks.Rejected:
-			r.pauses.answered(place{name, ""})
-			r.pauses.answered(place{name, ps[i].message.Address})
+			word = r.pauses.answered
 		default:
 			failed = true
+			continue
+		}
+		if r.pauses.calm() {
+			continue
+		}
+		for _, at := range r.around(name, ps[i].message.Address) {
+			word(at)
 		}
 	}
 	if !failed {
 		return
 	}
 	for i, res := range results {
-		if res.Outcome != sinks.Unavailable && res.Outcome != sinks.Unknown {
+		if res.Outcome != sinks.Unavailable && res.Outcome != sinks.Unknown || res.Scope == sinks.ScopeMessage {
 			continue
 		}
-		switch res.Scope {
-		case sinks.ScopeSink:
-			r.pauses.fail(place{name, ""}, ps[i].attempt.to.text, res.Outcome, res.Err)
-		case sinks.ScopeAddress:
-			r.pauses.fail(place{name, ps[i].message.Address}, ps[i].attempt.to.text, res.Outcome, res.Err)
+		r.pauses.fail(r.concerns(name, ps[i].message.Address, res.Scope), ps[i].attempt.to.text, res.Outcome, res.Err)
+	}
+}
+
+// concerns is the place that a result is about.
+func (r *Relay) concerns(sink, address string, scope sinks.Scope) place {
+	switch scope {
+	case sinks.ScopeSink:
+		return place{sink, ""}
+	case sinks.ScopeParent:
+		if parent := r.Addresses[sink].parent(address); parent != "" {
+			return place{sink, parent}
 		}
 	}
+	return place{sink, address}
 }
 
 func earlier(a, b time.Time) time.Time {

@@ -19,12 +19,11 @@ import (
 
 // Config configures a [Relay]. Store, Routes, Sinks and Source are required.
 type Config struct {
-	Store    *claim.Store          // with the batch's bounds and the lease
-	Listener *claim.Listener       // nil: polling only
-	Routes   []Route               // in order: the first that matches a kind wins
-	Sinks    map[string]sinks.Sink // by name, every one that a route names; the caller closes them after Run
-	// CheckAddress holds the rules of each sink's addresses, by name; an address that breaks them is the job's fault.
-	CheckAddress map[string]func(address string) error
+	Store     *claim.Store          // with the batch's bounds and the lease
+	Listener  *claim.Listener       // nil: polling only
+	Routes    []Route               // in order: the first that matches a kind wins
+	Sinks     map[string]sinks.Sink // by name, every one that a route names; the caller closes them after Run
+	Addresses map[string]Addresses  // by the name of the sink; none is needed
 
 	Source         string        // first half of the message id
 	Workers        int           // per lane; default 4
@@ -75,16 +74,11 @@ func New(c Config) (*Relay, error) {
 	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("configure the relay: %w", err)
 	}
-	checks := maps.Clone(c.CheckAddress)
-	if checks == nil {
-		checks = map[string]func(string) error{}
-	}
+	addresses := map[string]Addresses{}
 	for name := range c.Sinks {
-		if checks[name] == nil {
-			checks[name] = nil
-		}
+		addresses[name] = c.Addresses[name]
 	}
-	router, problems, _ := NewRouter(c.Routes, checks)
+	router, problems, _ := NewRouter(c.Routes, addresses)
 	if len(problems) > 0 {
 		return nil, fmt.Errorf("configure the relay: %w", errors.Join(problems...))
 	}

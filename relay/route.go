@@ -32,12 +32,33 @@ type route struct {
 	lane  *lane
 }
 
+// Addresses are what a sink knows of its addresses, as [sinks.Settings] and [sinks.Parented] have it.
+type Addresses struct {
+	Check  func(address string) error  // why one can never be valid, which is the job's fault; nil: all are
+	Parent func(address string) string // the wider place that one lies in, "" is none; nil: there are none
+}
+
+func (a Addresses) check(address string) error {
+	if a.Check == nil {
+		return nil
+	}
+	return a.Check(address)
+}
+
+func (a Addresses) parent(address string) string {
+	if a.Parent == nil {
+		return ""
+	}
+	return a.Parent(address)
+}
+
 // destination is one place a route leads to. Its text, as written in the route, is its name in delivered, metrics
 // and filters; the address becomes concrete with each job.
 type destination struct {
 	text    string
 	sink    string
 	address template
+	parent  string // the wider place that all jobs share, "" when there is none
 }
 
 // fixed returns the address when all jobs share it.
@@ -49,13 +70,25 @@ func (d *destination) fixed() (string, bool) {
 	return address, err == nil
 }
 
+// places are those that all jobs of the destination share, the widest first.
+func (d *destination) places() []place {
+	out := []place{{d.sink, ""}}
+	if d.parent != "" {
+		out = append(out, place{d.sink, d.parent})
+	}
+	if address, ok := d.fixed(); ok && address != "" {
+		out = append(out, place{d.sink, address})
+	}
+	return out
+}
+
 // NewRouter compiles the routes. Each problem is one error whose text names the route ("route 2 (order.*): …"),
-// the value and the rule. warnings tell of routes hidden by earlier ones. checkAddress (by sink name) is asked about
+// the value and the rule. warnings tell of routes hidden by earlier ones. addresses (by sink name) is asked about
 // each address, with a letter in the place of each value of a job; a destination of a sink that it lacks is a problem.
-func NewRouter(routes []Route, checkAddress map[string]func(address string) error) (r *Router, problems []error, warnings []string) {
+func NewRouter(routes []Route, addresses map[string]Addresses) (r *Router, problems []error, warnings []string) {
 	r = &Router{}
 	for i, given := range routes {
-		c, errs := compileRoute(given, checkAddress)
+		c, errs := compileRoute(given, addresses)
 		for _, err := range errs {
 			problems = append(problems, fmt.Errorf("route %d (%s): %w", i+1, given.Kind, err))
 		}
@@ -71,7 +104,7 @@ func NewRouter(routes []Route, checkAddress map[string]func(address string) erro
 	return r, problems, warnings
 }
 
-func compileRoute(given Route, checkAddress map[string]func(string) error) (*route, []error) {
+func compileRoute(given Route, addresses map[string]Addresses) (*route, []error) {
 	c := &route{text: given.Kind, share: 100}
 	var errs []error
 	var err error
@@ -82,7 +115,7 @@ func compileRoute(given Route, checkAddress map[string]func(string) error) (*rou
 		errs = append(errs, fmt.Errorf("to: at least one destination is needed"))
 	}
 	for _, text := range given.To {
-		d, err := compileDestination(text, checkAddress)
+		d, err := compileDestination(text, addresses)
 		switch {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("to: %q: %w", text, err))
@@ -101,12 +134,12 @@ func compileRoute(given Route, checkAddress map[string]func(string) error) (*rou
 	return c, errs
 }
 
-func compileDestination(text string, checkAddress map[string]func(string) error) (*destination, error) {
+func compileDestination(text string, addresses map[string]Addresses) (*destination, error) {
 	sink, address, ok := strings.Cut(text, ":")
 	if !ok || sink == "" {
 		return nil, fmt.Errorf("a destination is written sink:address, as in kafka:orders")
 	}
-	check, known := checkAddress[sink]
+	rules, known := addresses[sink]
 	if !known {
 		return nil, fmt.Errorf("there is no sink %q", sink)
 	}
@@ -114,14 +147,17 @@ func compileDestination(text string, checkAddress map[string]func(string) error)
 	if err != nil {
 		return nil, err
 	}
-	if check != nil {
-		if err := check(t.sample()); err != nil && !t.fixed() {
-			return nil, fmt.Errorf("with %s for each value of the job: %w", sampleValue, err)
-		} else if err != nil {
-			return nil, err
-		}
+	sample := t.sample(sampleValue)
+	if err := rules.check(sample); err != nil && !t.fixed() {
+		return nil, fmt.Errorf("with %s for each value of the job: %w", sampleValue, err)
+	} else if err != nil {
+		return nil, err
 	}
-	return &destination{text: text, sink: sink, address: t}, nil
+	d := &destination{text: text, sink: sink, address: t}
+	if parent := rules.parent(sample); parent == rules.parent(t.sample(otherValue)) { // no value of a job is in it
+		d.parent = parent
+	}
+	return d, nil
 }
 
 // laneOf finds or makes the lane for the sinks that a route leads to.
@@ -167,12 +203,12 @@ func (r *Router) destinations() []*destination {
 	return out
 }
 
-// places lists the addresses that destinations name without a job.
+// places lists those that destinations name without a job.
 func (r *Router) places() map[place]bool {
 	out := map[place]bool{}
 	for _, d := range r.destinations() {
-		if address, ok := d.fixed(); ok {
-			out[place{d.sink, address}] = true
+		for _, at := range d.places() {
+			out[at] = true
 		}
 	}
 	return out

@@ -76,10 +76,10 @@ func TestPatternCovers(t *testing.T) {
 	}
 }
 
-func anyAddress(names ...string) map[string]func(string) error {
-	m := map[string]func(string) error{}
+func anyAddress(names ...string) map[string]Addresses {
+	m := map[string]Addresses{}
 	for _, n := range names {
-		m[n] = nil
+		m[n] = Addresses{}
 	}
 	return m
 }
@@ -150,13 +150,13 @@ func TestRouterWarnsOfHiddenRoutes(t *testing.T) {
 func TestRulesSeeNoTemplates(t *testing.T) {
 	t.Parallel()
 	var asked []string
-	rules := map[string]func(string) error{"q": func(address string) error {
+	rules := map[string]Addresses{"q": {Check: func(address string) error {
 		asked = append(asked, address)
 		if strings.ContainsAny(address, "{} ") {
 			return errors.New("no braces, no spaces")
 		}
 		return nil
-	}}
+	}}}
 	r, problems, _ := NewRouter([]Route{
 		{Kind: "a", To: []string{"q:plain", "q:jobs-{kind}.{header.x y}", "q:{key}"}},
 		{Kind: "b", To: []string{"q:{{a", "q:b {kind}"}},
@@ -169,7 +169,7 @@ func TestRulesSeeNoTemplates(t *testing.T) {
 		t.Errorf("problems: %q", problems)
 	}
 	e := &Relay{router: r}
-	e.CheckAddress = rules
+	e.Addresses = rules
 	key := "{x y/ä}"
 	d := e.address(&claim.Lease{Kind: "a", Key: &key, Headers: []byte(`{"x y": "1"}`), Payload: []byte(`1`)})
 	for i, due := range []sinks.Outcome{sinks.Unavailable, sinks.Unavailable, sinks.Rejected} { // not sent yet, and never sent
@@ -179,6 +179,29 @@ func TestRulesSeeNoTemplates(t *testing.T) {
 	}
 }
 
+// The wider place of a destination is known before its jobs are, unless one of their values is in it.
+func TestParentOfADestination(t *testing.T) {
+	t.Parallel()
+	r, problems, _ := NewRouter([]Route{{Kind: "a", To: []string{"s:x/y", "s:x/{key}", "s:x/{kind}/{key}", "s:{kind}/y", "s:x{key}/y", "s:alone", "other:x/y"}}},
+		map[string]Addresses{"s": folders, "other": {}})
+	var got []string
+	for _, d := range r.Destinations() {
+		got = append(got, d.Parent)
+	}
+	if want := []string{"x", "x", "x", "", "", "", ""}; len(problems) > 0 || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, problems, want)
+	}
+}
+
+// folders is a sink's rule by which what stands before a slash is a wider place.
+var folders = Addresses{Parent: func(address string) string {
+	parent, _, ok := strings.Cut(address, "/")
+	if !ok {
+		return ""
+	}
+	return parent
+}}
+
 // Which kinds are exact is the pattern's to say: a backslash takes the meaning from a star, and from a backslash.
 func TestExactKinds(t *testing.T) {
 	t.Parallel()
@@ -186,7 +209,7 @@ func TestExactKinds(t *testing.T) {
 	for _, kind := range []string{`a`, `b.*`, `c\*`, `d\\*`, `e\\\*`, `f\\g`} {
 		routes = append(routes, Route{Kind: kind, To: []string{"s:x"}})
 	}
-	r, problems, _ := NewRouter(routes, map[string]func(string) error{"s": nil})
+	r, problems, _ := NewRouter(routes, anyAddress("s"))
 	if got, want := r.ExactKinds(), []string{`a`, `c*`, `e\*`, `f\g`}; len(problems) > 0 || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v, want %q", got, problems, want)
 	}

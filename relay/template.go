@@ -55,15 +55,15 @@ func (t template) fixed() bool {
 	return true
 }
 
-// sampleValue stands for a value that comes with the job: one letter, which is legal in any name.
-const sampleValue = "x"
+// Values that stand for those that come with the job: one letter, which is legal in any name.
+const sampleValue, otherValue = "x", "y"
 
 // sample is an address as a job may have it. A sink's rules are for addresses and know nothing of templates.
-func (t template) sample() string {
+func (t template) sample(value string) string {
 	var b strings.Builder
 	for _, p := range t {
 		if p.field != "" {
-			b.WriteString(sampleValue)
+			b.WriteString(value)
 		} else {
 			b.WriteString(p.literal)
 		}

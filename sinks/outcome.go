@@ -21,6 +21,8 @@ func (s Scope) String() string {
 	switch s {
 	case ScopeAddress:
 		return "address"
+	case ScopeParent:
+		return "parent"
 	case ScopeSink:
 		return "sink"
 	default:

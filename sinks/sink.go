@@ -19,7 +19,7 @@ type Sink interface {
 	Publish(ctx context.Context, batch []Message, results []Result)
 
 	// Check says whether the address takes messages, without leaving one behind: nil, or why not. An empty address
-	// asks for the broker alone. It is bounded by ctx. The error names the address.
+	// asks for the broker alone, what [Parented] names for that place alone. It is bounded by ctx. The error names the address.
 	Check(ctx context.Context, address string) error
 
 	// Close releases connections and goroutines, bounded by ctx. Calls of Publish still under way return soon, as if
@@ -65,6 +65,9 @@ const (
 	// ScopeAddress: everything for the same address: a missing topic, no permission on it, no word while others were
 	// answered.
 	ScopeAddress
+	// ScopeParent: everything whose address lies in the same wider place (see [Parented]): an exchange that is missing. A
+	// sink that has none means the address.
+	ScopeParent
 	// ScopeSink: the whole broker: no connection, authentication refused, no word to anybody.
 	ScopeSink
 )
@@ -93,4 +96,12 @@ type Settings interface {
 	CheckAddress(address string) error
 	// Open makes the sink. It doesn't connect: a broker that is away doesn't stop a start.
 	Open(name string, log *slog.Logger) (Sink, error)
+}
+
+// Parented is a [Settings] whose addresses lie in wider places, which can be missing with all that is in them.
+type Parented interface {
+	Settings
+	// Parent names the wider place of an address: the exchange of a routing key. It is no address itself, but Check may be
+	// asked about it. "" is none.
+	Parent(address string) string
 }

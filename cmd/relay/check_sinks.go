@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -16,18 +17,23 @@ func (s *settings) sinkChecks(open map[string]sinks.Sink) []check {
 	asked := map[string]bool{}
 	destinations := s.router.Destinations()
 	for _, d := range destinations {
-		if d.Fixed {
-			asked[d.Sink] = true
-			checks = append(checks, sinkCheck(open[d.Sink], d.Text, d.Address))
+		switch {
+		case d.Fixed:
+			checks = append(checks, sinkCheck(open[d.Sink], d.Text, d.Address, "takes messages"))
+		case d.Parent != "":
+			checks = append(checks, sinkCheck(open[d.Sink], d.Text, d.Parent, fmt.Sprintf("the address depends on the job: only %q was asked for, and is there", d.Parent)))
+		default:
+			continue
 		}
+		asked[d.Sink] = true
 	}
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		if !asked[name] {
-			checks = append(checks, sinkCheck(open[name], name+":", ""))
+			checks = append(checks, sinkCheck(open[name], name+":", "", "takes messages"))
 		}
 	}
 	for _, d := range destinations {
-		if !d.Fixed {
+		if !d.Fixed && d.Parent == "" {
 			checks = append(checks, func(context.Context) []ops.Finding {
 				return []ops.Finding{{Level: ops.OK, Subject: d.Text, Text: "the address depends on the job: only the broker was asked"}}
 			})
@@ -36,11 +42,11 @@ func (s *settings) sinkChecks(open map[string]sinks.Sink) []check {
 	return checks
 }
 
-func sinkCheck(sink sinks.Sink, subject, address string) check {
+func sinkCheck(sink sinks.Sink, subject, address, good string) check {
 	return func(ctx context.Context) []ops.Finding {
 		if err := relay.Check(ctx, sink, address); err != nil {
 			return []ops.Finding{{Level: ops.Fail, Subject: subject, Text: err.Error()}}
 		}
-		return []ops.Finding{{Level: ops.OK, Subject: subject, Text: "takes messages"}}
+		return []ops.Finding{{Level: ops.OK, Subject: subject, Text: good}}
 	}
 }

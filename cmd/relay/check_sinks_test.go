@@ -31,7 +31,7 @@ func TestChecksOfABadSink(t *testing.T) {
 		bad := badCheck{end: make(chan struct{})}
 		start := time.Now()
 		found := together(t.Context(), []check{
-			sinkCheck(bad, "s:panics", "panics"), sinkCheck(bad, "s:hangs", "hangs"),
+			sinkCheck(bad, "s:panics", "panics", ""), sinkCheck(bad, "s:hangs", "hangs", ""),
 			func(context.Context) []ops.Finding { return []ops.Finding{{Level: ops.OK, Subject: "other"}} },
 		})
 		if took := time.Since(start); took > checkTimeout+generous/3 {

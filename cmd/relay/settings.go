@@ -88,7 +88,7 @@ func (s *settings) compileRoutes(env config.Environ, warnings *[]string) config.
 	if strings.TrimSpace(env["RELAY_ROUTES_FILE"]) != "" {
 		variable = "RELAY_ROUTES_FILE"
 	}
-	router, errs, hidden := relay.NewRouter(s.routes, s.checkAddress())
+	router, errs, hidden := relay.NewRouter(s.routes, s.addresses())
 	var problems config.Problems
 	for _, err := range errs {
 		problems = append(problems, config.Problem{Name: variable, Text: variable + ": " + err.Error()})
@@ -156,13 +156,17 @@ func (s *settings) known() ops.Routes {
 	return ops.Routes{Serves: s.router.Serves, Closes: s.router.Closes}
 }
 
-// checkAddress are the rules of each sink's addresses.
-func (s *settings) checkAddress() map[string]func(string) error {
-	check := map[string]func(string) error{}
+// addresses are what each sink knows of its addresses.
+func (s *settings) addresses() map[string]relay.Addresses {
+	out := map[string]relay.Addresses{}
 	for name, own := range s.sinks {
-		check[name] = own.CheckAddress
+		a := relay.Addresses{Check: own.CheckAddress}
+		if p, ok := own.(sinks.Parented); ok {
+			a.Parent = p.Parent
+		}
+		out[name] = a
 	}
-	return check
+	return out
 }
 
 // print sends what stdout sinks write to a writer.

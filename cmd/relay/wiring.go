@@ -126,7 +126,7 @@ func (s *settings) relay(store *claim.Store, open map[string]sinks.Sink, source 
 		Listener:       s.listener(),
 		Routes:         s.routes,
 		Sinks:          open,
-		CheckAddress:   s.checkAddress(),
+		Addresses:      s.addresses(),
 		Source:         source,
 		Workers:        s.Workers,
 		PublishTimeout: s.PublishTimeout,

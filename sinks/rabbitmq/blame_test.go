@@ -39,25 +39,29 @@ func TestB14MissingExchange(t *testing.T) {
 	for range 2 {
 		for i, r := range publish(t, s, batch, patience) {
 			if i%2 == 0 {
-				want(t, r, sinks.Unavailable, sinks.ScopeAddress, fmt.Sprintf("%q", missing), "404 NOT_FOUND")
+				want(t, r, sinks.Unavailable, sinks.ScopeParent, fmt.Sprintf("%q", missing), "404 NOT_FOUND")
 			} else {
 				want(t, r, sinks.Accepted, 0)
 			}
 		}
 	}
-	wantAll(t, publish(t, s, batch[:1], patience), sinks.Unavailable, sinks.ScopeAddress)
+	wantAll(t, publish(t, s, batch[:1], patience), sinks.Unavailable, sinks.ScopeParent)
 	wantAll(t, publish(t, s, batch[1:2], patience), sinks.Accepted, 0)
 	if link(t, s) != before {
 		t.Errorf("a missing exchange cost the connection: only the channel is lost with it")
 	}
-	if err := check(t, s, missing+"/k"); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "404") {
-		t.Errorf("Check of the missing exchange: got %v", err)
+	for _, place := range []string{missing + "/k", missing} {
+		if err := check(t, s, place); err == nil || !strings.Contains(err.Error(), missing) || !strings.Contains(err.Error(), "404") {
+			t.Errorf("Check(%q), which is missing: got %v", place, err)
+		}
 	}
 
 	b.declare(missing, "direct", nil)
 	b.bind(q, "k", missing)
-	if err := check(t, s, missing+"/k"); err != nil {
-		t.Errorf("Check of the exchange: %v", err)
+	for _, place := range []string{missing + "/k", missing} {
+		if err := check(t, s, place); err != nil {
+			t.Errorf("Check(%q), which is there now: %v", place, err)
+		}
 	}
 	wantAll(t, publish(t, s, []sinks.Message{batch[0], batch[2], batch[1]}, patience), sinks.Accepted, 0)
 	if got := b.read(q, 105); len(got) != 105 {
@@ -95,11 +99,11 @@ func TestExchangeVanishes(t *testing.T) {
 			want(t, r, sinks.Unknown, sinks.ScopeMessage, "404 NOT_FOUND")
 		}
 	}
-	want(t, publish(t, s, batch[150:151], patience)[0], sinks.Unavailable, sinks.ScopeAddress, "404")
+	want(t, publish(t, s, batch[150:151], patience)[0], sinks.Unavailable, sinks.ScopeParent, "404")
 	want(t, publish(t, s, batch[149:150], patience)[0], sinks.Accepted, 0)
 	for i, r := range publish(t, s, batch, patience) { // and from then on it's known
 		if i == 150 {
-			want(t, r, sinks.Unavailable, sinks.ScopeAddress, "404")
+			want(t, r, sinks.Unavailable, sinks.ScopeParent, "404")
 		} else {
 			want(t, r, sinks.Accepted, 0)
 		}

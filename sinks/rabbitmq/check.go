@@ -23,15 +23,9 @@ func (s *sink) Check(ctx context.Context, text string) error {
 }
 
 func (s *sink) check(ctx context.Context, text string) error {
-	var a address
-	if text != "" {
-		var err error
-		if a, err = parseAddress(text); err != nil {
-			return err
-		}
-		if err = a.check(); err != nil {
-			return err
-		}
+	ask, err := question(text)
+	if err != nil {
+		return err
 	}
 	g, err := s.checkers.acquire(ctx)
 	if err != nil {
@@ -39,7 +33,7 @@ func (s *sink) check(ctx context.Context, text string) error {
 	}
 	stop := context.AfterFunc(ctx, func() { g.abort(context.Cause(ctx)) })
 	defer func() { s.checkers.release(g, stop()) }()
-	err = g.check(a, text != "")
+	err = g.check(ask)
 	switch {
 	case err == nil || g.blocked() != nil:
 		return err
@@ -52,19 +46,56 @@ func (s *sink) check(ctx context.Context, text string) error {
 	}
 }
 
-// check asks whether the broker takes messages, and, if there is one, whether it takes them for an address.
-func (g *generation) check(a address, one bool) error {
+// asked is what a check is about: the broker alone (neither), an exchange, or an address.
+type asked struct {
+	exchange string
+	address  *address
+}
+
+func question(text string) (asked, error) {
+	if text == "" {
+		return asked{}, nil
+	}
+	if exchange := unslash.Replace(text); exchange != "" && parentOf(text) == text {
+		return asked{exchange: exchange}, address{exchange: exchange}.check()
+	}
+	a, err := parseAddress(text)
+	if err != nil {
+		return asked{}, err
+	}
+	return asked{address: &a}, a.check()
+}
+
+// check asks whether the broker takes messages, and, if there is one, about a place.
+func (g *generation) check(ask asked) error {
 	refused, err := g.probe()
-	if err != nil || !one {
+	switch {
+	case err != nil:
 		return err
-	}
-	if a.exchange == "" && refused != nil {
-		return fmt.Errorf("%v: %s", a, words(refused))
-	}
-	if err := g.takes(a); err != nil {
-		return fmt.Errorf("%v: %s", a, words(err))
+	case ask.exchange != "":
+		if err := g.has(ask.exchange); err != nil {
+			return fmt.Errorf("exchange %q: %s", ask.exchange, words(err))
+		}
+	case ask.address != nil:
+		if ask.address.exchange == "" && refused != nil {
+			return fmt.Errorf("%v: %s", ask.address, words(refused))
+		}
+		if err := g.takes(*ask.address); err != nil {
+			return fmt.Errorf("%v: %s", ask.address, words(err))
+		}
 	}
 	return nil
+}
+
+// has asks whether there is an exchange, on a channel that is thrown away. That needs no right to write to it, which may
+// depend on the routing key.
+func (g *generation) has(exchange string) error {
+	channel, err := g.link.Channel()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = channel.Close() }()
+	return channel.ExchangeDeclarePassive(exchange, amqp.ExchangeDirect, false, false, false, false, nil)
 }
 
 // probe publishes to the default exchange, under a name that no queue has, and waits for the return and the confirm.

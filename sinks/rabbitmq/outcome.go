@@ -130,7 +130,7 @@ func (r *run) refusal(a address, err error) sinks.Result {
 	case amqp.NotFound:
 		text = fmt.Errorf("exchange %q doesn't exist: %s", a.exchange, words(err))
 		r.missing = with(r.missing, a.exchange, text)
-		return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeAddress, Err: text}
+		return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeParent, Err: text}
 	case amqp.AccessRefused:
 		r.forbidden = with(r.forbidden, a, text)
 		return sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeAddress, Err: text}

@@ -69,9 +69,9 @@ func (r *run) pass() {
 	defer r.g.conn.cork(false)
 	for len(r.open) > 0 && r.ctx.Err() == nil && r.g.blocked() == nil {
 		i := r.open[0]
-		if err := r.closedTo(r.addresses[i]); err != nil {
+		if scope, err := r.closedTo(r.addresses[i]); err != nil {
 			r.open = r.open[1:]
-			r.results[i] = sinks.Result{Outcome: sinks.Unavailable, Scope: sinks.ScopeAddress, Err: err}
+			r.results[i] = sinks.Result{Outcome: sinks.Unavailable, Scope: scope, Err: err}
 			continue
 		}
 		alone, window := r.proof.lacks(r.addresses[i], len(r.messages[i].Payload)), r.g.dialer.window
@@ -92,11 +92,11 @@ func (r *run) pass() {
 }
 
 // closedTo is what an earlier message of the batch was told of the same place.
-func (r *run) closedTo(a address) error {
+func (r *run) closedTo(a address) (sinks.Scope, error) {
 	if err := r.missing[a.exchange]; err != nil {
-		return err
+		return sinks.ScopeParent, err
 	}
-	return r.forbidden[a]
+	return sinks.ScopeAddress, r.forbidden[a]
 }
 
 // send hands a message to the library. It is false when nothing more can be sent on this channel.

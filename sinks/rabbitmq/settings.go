@@ -27,6 +27,9 @@ func (s *settings) Validate() []error {
 	return nil
 }
 
+// Parent names the exchange of an address.
+func (s *settings) Parent(text string) string { return parentOf(text) }
+
 // CheckAddress wants "exchange/routing key", or "/queue" for the default exchange.
 func (s *settings) CheckAddress(text string) error {
 	a, err := parseAddress(text)

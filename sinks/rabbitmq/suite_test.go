@@ -51,7 +51,8 @@ func TestSuite(t *testing.T) {
 			}
 			return name(t) + "/key"
 		},
-		Away: func(t *testing.T) sinks.Sink { return openUnclosed(t, "amqp://guest:guest@127.0.0.1:1/", nil) },
+		Parent: (&settings{}).Parent,
+		Away:   func(t *testing.T) sinks.Sink { return openUnclosed(t, "amqp://guest:guest@127.0.0.1:1/", nil) },
 		Outage: func(t *testing.T) (sinks.Sink, string, sinktest.Line) {
 			proxy := sinktest.NewProxy(t, node.Addr)
 			return openUnclosed(t, at(t, node.URL, proxy.Addr()), nil), "/" + (broker{t, node.URL}).queue(nil), proxy

@@ -67,7 +67,7 @@ func missingAmongAddresses(s *suite) {
 		results := s.publish(sink, batch)
 		for i := range batch {
 			if i%3 == 1 {
-				s.want(results, i, sinks.Unavailable, sinks.ScopeAddress)
+				s.want(results, i, sinks.Unavailable, s.gone(missing))
 			} else {
 				s.want(results, i, sinks.Accepted, 0)
 			}
@@ -75,6 +75,14 @@ func missingAmongAddresses(s *suite) {
 		s.wantExactly(addresses[0], every(batch, 0, 3))
 		s.wantExactly(addresses[2], every(batch, 2, 3))
 	}
+}
+
+// gone is what a missing address concerns: the wider place that it lies in, if there is one.
+func (s *suite) gone(address string) sinks.Scope {
+	if s.h.Parent != nil && s.h.Parent(address) != "" {
+		return sinks.ScopeParent
+	}
+	return sinks.ScopeAddress
 }
 
 // every takes each n-th message.
@@ -98,7 +106,7 @@ func resultsByIndex(s *suite) {
 	var sent []sinks.Message
 	for i, m := range batch {
 		if bad[i] {
-			s.want(results, i, sinks.Unavailable, sinks.ScopeAddress)
+			s.want(results, i, sinks.Unavailable, s.gone(missing))
 			continue
 		}
 		s.want(results, i, sinks.Accepted, 0)
@@ -180,7 +188,7 @@ func concurrent(s *suite) {
 				results := s.publish(sink, batch)
 				for i := range batch {
 					if missing != "" && i == bad {
-						s.want(results, i, sinks.Unavailable, sinks.ScopeAddress)
+						s.want(results, i, sinks.Unavailable, s.gone(missing))
 						continue
 					}
 					s.want(results, i, sinks.Accepted, 0)

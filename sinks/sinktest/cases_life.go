@@ -104,6 +104,9 @@ func checkMissing(s *suite) {
 	for range 2 {
 		s.wantCheckFails(sink, address, patience)
 	}
+	if s.gone(address) == sinks.ScopeParent {
+		s.wantCheckFails(sink, s.h.Parent(address), patience)
+	}
 }
 
 func checkAway(s *suite) {

@@ -23,6 +23,8 @@ type Harness struct {
 	Read func(t *testing.T, address string, n int) []Received
 	// Missing is a well-formed address that doesn't exist.
 	Missing func(t *testing.T) string
+	// Parent names the wider place of an address, as the settings' do: it is what is missing then. Nil: there is none.
+	Parent func(address string) string
 	// Away returns a sink whose broker can't be reached (a closed port). Nil: made from Outage by cutting the line
 	// before the first use.
 	Away func(t *testing.T) sinks.Sink
