@@ -76,23 +76,40 @@ func (q *Queue) scanPairs(ctx context.Context) ([]Pair, error) {
 	start, w := time.Now(), &q.sweeper
 	if !start.Before(w.pairsNext) {
 		w.pairsMost = max(w.pairsMost, pairsMost)
-		found, err := q.s.pairs(ctx, w.pairsMost, q.s.sql.pairs)
+		found, err := q.s.pairs(ctx, w.pairsMost)
 		if w.pairsLate = cutOff(err); !w.pairsLate {
 			return found, err
 		}
 		w.pairsMost = min(2*w.pairsMost, pairsLongest)
 		w.pairsNext = time.Now().Add(pairsFraction * time.Since(start))
 	}
-	return q.s.pairs(ctx, pairsMost, q.s.sql.pairsNewest, int32(newestJobs))
+	return q.s.newestPairs(ctx)
+}
+
+// newestPairs are those of the newest jobs, with an error those that it met before that.
+func (s *Store) newestPairs(ctx context.Context) (found []Pair, err error) {
+	err = s.readWithin(ctx, pairsMost, s.sql.pairsNewest, []any{int32(newestJobs)}, func(rows pgx.Rows) error {
+		for rows.Next() {
+			var p Pair
+			if err := rows.Scan(&p.Kind, &p.Priority); err != nil {
+				return err
+			}
+			if !slices.Contains(found, p) {
+				found = append(found, p)
+			}
+		}
+		return rows.Err()
+	})
+	return found, err
 }
 
 // readPairs runs the skip scan.
 func (s *Store) readPairs(ctx context.Context) ([]Pair, error) {
-	return s.pairs(ctx, s.opt.Statement, s.sql.pairs)
+	return s.pairs(ctx, s.opt.Statement)
 }
 
-func (s *Store) pairs(ctx context.Context, most time.Duration, sql string, args ...any) (found []Pair, err error) {
-	err = s.readWithin(ctx, most, sql, args, func(rows pgx.Rows) (err error) {
+func (s *Store) pairs(ctx context.Context, most time.Duration) (found []Pair, err error) {
+	err = s.readWithin(ctx, most, s.sql.pairs, nil, func(rows pgx.Rows) (err error) {
 		found, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Pair])
 		return err
 	})

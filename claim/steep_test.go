@@ -52,22 +52,25 @@ func trySweep(t testing.TB, q *Queue) Swept {
 func TestStartBesideWhatWasDrained(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name               string
-		expect, keys, glob bool
-	}{{name: "exact", expect: true}, {name: "glob"}, {name: "ordered", expect: true, keys: true}} {
+		name                string
+		expect, keys, alone bool // alone: nothing live is in front of what was drained, so looking for pairs takes as long
+	}{{name: "exact", expect: true}, {name: "glob"}, {name: "glob, alone", alone: true}, {name: "ordered", expect: true, keys: true}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			db, most := steep(t, c.keys)
-			old := testdb.One[int64](t, db, `INSERT INTO jobs (kind, payload, run_at) VALUES ('k', '"old"', now() - interval '70 minutes') RETURNING id`)
-			expired := testdb.One[int64](t, db, `INSERT INTO jobs (kind, payload, run_at, status, attempts, leased_until, lease_token)
-				VALUES ('k', '"expired"', now() - interval '58 minutes', 'running', 1, now() - interval '1 minute', 7) RETURNING id`)
+			missing := map[int64]string{}
+			if !c.alone {
+				missing[testdb.One[int64](t, db, `INSERT INTO jobs (kind, payload, run_at) VALUES ('k', '"old"', now() - interval '70 minutes') RETURNING id`)] = "old"
+				missing[testdb.One[int64](t, db, `INSERT INTO jobs (kind, payload, run_at, status, attempts, leased_until, lease_token)
+					VALUES ('k', '"expired"', now() - interval '58 minutes', 'running', 1, now() - interval '1 minute', 7) RETURNING id`)] = "expired"
+			}
 			q := newQueue(t, db, Options{Statement: most})
 			q.OrderOf(func(string) Order { return Order{Keys: c.keys} })
 			if c.expect {
 				q.Expect("k")
 			}
 			fresh := testdb.One[int64](t, db, `INSERT INTO jobs (kind, key, payload) VALUES ('k', CASE WHEN $1 THEN 'fresh' END, '"fresh"') RETURNING id`, c.keys)
-			missing := map[int64]string{old: "old", expired: "expired", fresh: "fresh"}
+			missing[fresh] = "fresh"
 			start := time.Now()
 			eventually(t, "all are claimed", func() bool {
 				for _, l := range tryClaim(t, q) {
@@ -79,6 +82,23 @@ func TestStartBesideWhatWasDrained(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Where looking for pairs takes too long the newest jobs tell of them, even where these can't all be looked at in time.
+func TestPairsOfTheNewestJobs(t *testing.T) {
+	t.Parallel()
+	db, most := steep(t, false)
+	q := newQueue(t, db, Options{Statement: max(most/4, 5*time.Millisecond)})
+	want := Pair{Kind: "new", Priority: 3}
+	db.Exec(t, `INSERT INTO jobs (kind, priority, payload) VALUES ($1, $2, '1')`, want.Kind, want.Priority)
+	eventually(t, "it is found though the scan was cut off", func() bool {
+		q.sweeper.pairsNext = time.Time{}
+		found, err := q.scanPairs(t.Context())
+		if err != nil && !cutOff(err) {
+			t.Fatal(err)
+		}
+		return q.sweeper.pairsLate && slices.Equal(found, []Pair{want})
+	})
 }
 
 // The backlog of a restart is claimed at once and from its beginning: nothing waits for a sweep.
