@@ -33,7 +33,7 @@ func Port(cache string) (int, error) {
 			continue
 		}
 		if !bindable(port) {
-			lock.Release()
+			lock.Remove()
 			continue
 		}
 		if !keep(port, lock) { // reserved by this process with another cache
