@@ -17,8 +17,8 @@ func checkCommand(a *app) *cobra.Command {
 		Use:   "check",
 		Short: "Check settings, database, schema, privileges and every destination before a start",
 		Long: `Check everything that the relay needs, without changing anything: the settings, the database, its schema and
-privileges, the plan of a claim, LISTEN, and each destination with its broker (not those whose address depends on the
-job). A line a finding: ok, warn or fail, the subject, and what was found. Exit 1 if one failed.`,
+privileges, the plan of a claim, LISTEN, and each destination with its broker (where the address depends on the job, what
+all jobs share of it). A line a finding: ok, warn or fail, the subject, and what was found. Exit 1 if one failed.`,
 		Args: cobra.NoArgs,
 	}
 	asJSON := jsonFlag(c, "an object per finding")

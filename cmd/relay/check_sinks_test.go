@@ -34,7 +34,7 @@ func TestChecksOfABadSink(t *testing.T) {
 			sinkCheck(bad, "s:panics", "panics", ""), sinkCheck(bad, "s:hangs", "hangs", ""),
 			func(context.Context) []ops.Finding { return []ops.Finding{{Level: ops.OK, Subject: "other"}} },
 		})
-		if took := time.Since(start); took > checkTimeout+generous/3 {
+		if took := time.Since(start); took > checkTimeout+5*time.Second {
 			t.Errorf("it took %v", took)
 		}
 		if len(found) != 3 || !strings.Contains(found[0].Text, "boom") || !strings.Contains(found[1].Text, "did not return") || found[2].Level != ops.OK {
