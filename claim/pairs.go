@@ -88,13 +88,15 @@ func (q *Queue) scanPairs(ctx context.Context) ([]Pair, error) {
 
 // newestPairs are those of the newest jobs, with an error those that it met before that.
 func (s *Store) newestPairs(ctx context.Context) (found []Pair, err error) {
+	seen := map[Pair]bool{}
 	err = s.readWithin(ctx, pairsMost, s.sql.pairsNewest, []any{int32(newestJobs)}, func(rows pgx.Rows) error {
 		for rows.Next() {
 			var p Pair
 			if err := rows.Scan(&p.Kind, &p.Priority); err != nil {
 				return err
 			}
-			if !slices.Contains(found, p) {
+			if !seen[p] {
+				seen[p] = true
 				found = append(found, p)
 			}
 		}

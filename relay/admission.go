@@ -41,7 +41,7 @@ func (a *admission) gate(pair claim.Pair) claim.Gate {
 
 // destination looks at every place that all jobs of the destination share.
 func (a *admission) destination(d *destination) (open, lone bool) {
-	for _, at := range d.places() {
+	for _, at := range d.places {
 		switch a.pauses.state(at) {
 		case paused, probing, trying:
 			return false, false

@@ -26,6 +26,18 @@ const (
 // place is what can be away: a whole sink (address ""), or one expanded address of it.
 type place struct{ sink, address string }
 
+// around lists the places that a message goes through, the widest first: the sink, and the wider place and the address where
+// there are any.
+func around(sink, parent, address string) []place {
+	out := append(make([]place, 0, 3), place{sink, ""})
+	for _, at := range []string{parent, address} {
+		if at != "" {
+			out = append(out, place{sink, at})
+		}
+	}
+	return out
+}
+
 // pauses knows which places are away. A place that failed pauses, is probed when its pause ends, and comes back when
 // the probe succeeds. After a pause that began without a word from the broker one lone job goes first (a trial): a
 // probe can pass while publishing can't. The length of the pauses starts over only when something is accepted. An address

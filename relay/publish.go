@@ -103,16 +103,9 @@ func (r *Relay) expand(to *destination, l *claim.Lease, hs []sinks.Header) (stri
 	return address, r.Addresses[to.sink].check(address)
 }
 
-// around are the places that a message to an address goes through, the widest first.
+// around lists the places that a message to an address goes through, the widest first.
 func (r *Relay) around(sink, address string) []place {
-	out := append(make([]place, 0, 3), place{sink, ""})
-	if parent := r.Addresses[sink].parent(address); parent != "" {
-		out = append(out, place{sink, parent})
-	}
-	if address != "" {
-		out = append(out, place{sink, address})
-	}
-	return out
+	return around(sink, r.Addresses[sink].parent(address), address)
 }
 
 // parcel is a message on its way and where its result belongs.
@@ -167,7 +160,7 @@ func (r *Relay) sendable(adm *admission, a *attempt, address string, ends time.T
 	no := adm.admit(r.around(a.to.sink, address))
 	if no != nil {
 		a.result.Err = fmt.Errorf("paused: %s", no.reason)
-		a.pause, a.apart = jitter(no.wait), !slices.Contains(a.to.places(), no.at)
+		a.pause, a.apart = jitter(no.wait), !slices.Contains(a.to.places, no.at)
 	}
 	return no == nil
 }

@@ -58,7 +58,8 @@ type destination struct {
 	text    string
 	sink    string
 	address template
-	parent  string // the wider place that all jobs share, "" when there is none
+	parent  string  // the wider place that all jobs share, "" when there is none
+	places  []place // all that they share, the widest first
 }
 
 // fixed returns the address when all jobs share it.
@@ -68,18 +69,6 @@ func (d *destination) fixed() (string, bool) {
 	}
 	address, err := d.address.expand(nil, nil)
 	return address, err == nil
-}
-
-// places are those that all jobs of the destination share, the widest first.
-func (d *destination) places() []place {
-	out := []place{{d.sink, ""}}
-	if d.parent != "" {
-		out = append(out, place{d.sink, d.parent})
-	}
-	if address, ok := d.fixed(); ok && address != "" {
-		out = append(out, place{d.sink, address})
-	}
-	return out
 }
 
 // NewRouter compiles the routes. Each problem is one error whose text names the route ("route 2 (order.*): …"),
@@ -157,6 +146,8 @@ func compileDestination(text string, addresses map[string]Addresses) (*destinati
 	if parent := rules.parent(sample); parent == rules.parent(t.sample(otherValue)) { // no value of a job is in it
 		d.parent = parent
 	}
+	fixed, _ := d.fixed()
+	d.places = around(sink, d.parent, fixed)
 	return d, nil
 }
 
@@ -207,7 +198,7 @@ func (r *Router) destinations() []*destination {
 func (r *Router) places() map[place]bool {
 	out := map[place]bool{}
 	for _, d := range r.destinations() {
-		for _, at := range d.places() {
+		for _, at := range d.places {
 			out[at] = true
 		}
 	}

@@ -26,13 +26,6 @@ func parseAddress(s string) (address, error) {
 	return address{unslash.Replace(exchange), unslash.Replace(key)}, nil
 }
 
-// parentOf names the exchange that an address lies in, as the address writes it; "" for the default exchange, which is
-// always there.
-func parentOf(s string) string {
-	exchange, _, _ := strings.Cut(s, "/")
-	return exchange
-}
-
 // check refuses what AMQP can't carry.
 func (a address) check() error {
 	for _, name := range []struct{ what, text string }{{"exchange", a.exchange}, {a.keyName(), a.key}} {

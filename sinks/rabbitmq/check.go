@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -56,7 +57,8 @@ func question(text string) (asked, error) {
 	if text == "" {
 		return asked{}, nil
 	}
-	if exchange := unslash.Replace(text); exchange != "" && parentOf(text) == text {
+	if !strings.Contains(text, "/") {
+		exchange := unslash.Replace(text)
 		return asked{exchange: exchange}, address{exchange: exchange}.check()
 	}
 	a, err := parseAddress(text)

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/jobrelay/relay/sinks"
 )
@@ -27,8 +28,12 @@ func (s *settings) Validate() []error {
 	return nil
 }
 
-// Parent names the exchange of an address.
-func (s *settings) Parent(text string) string { return parentOf(text) }
+// Parent names the exchange that an address lies in, as the address writes it; "" for the default exchange, which is
+// always there.
+func (s *settings) Parent(text string) string {
+	exchange, _, _ := strings.Cut(text, "/")
+	return exchange
+}
 
 // CheckAddress wants "exchange/routing key", or "/queue" for the default exchange.
 func (s *settings) CheckAddress(text string) error {
