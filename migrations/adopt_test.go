@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jobrelay/relay/internal/testdb"
 	"github.com/jobrelay/relay/migrations"
 )
@@ -134,6 +138,48 @@ func TestAdoptBehindAnOpenTransaction(t *testing.T) {
 			t.Errorf("old workers: errors %v, longest wait %s for %q, at most %s is allowed", w.Errors, w.LongestWait, w.LongestSQL, longestWait)
 		}
 	})
+}
+
+// cutter ends a context in the middle of the first try after one that met a lock.
+type cutter struct {
+	cut context.CancelFunc
+	met atomic.Bool
+}
+
+func (c *cutter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if c.met.Load() && strings.Contains(d.SQL, "ALTER TABLE") {
+		c.cut()
+	}
+	return ctx
+}
+
+func (c *cutter) TraceQueryEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceQueryEndData) {
+	var pg *pgconn.PgError
+	if errors.As(d.Err, &pg) && pg.Code == "55P03" {
+		c.met.Store(true)
+	}
+}
+
+// Whoever holds the table is named whenever the caller's time is over, in a try as between two.
+func TestCutInATrySaysWhoHoldsTheTable(t *testing.T) {
+	t.Parallel()
+	db := testdb.Legacy(t, 10)
+	reader, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := reader.Exec(t.Context(), `SELECT count(*) FROM jobs`); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg := db.Config.Copy()
+	cfg.Tracer = &cutter{cut: cancel}
+	err = migrations.Up(ctx, cfg, migrations.Options{Table: db.Table})
+	if !errors.Is(err, migrations.ErrBusy) || !errors.Is(err, context.Canceled) {
+		t.Errorf("up, cut in a try behind an open transaction: got %v, want ErrBusy and the cancellation", err)
+	}
+	wantErr(t, err, fmt.Sprintf("pid %d", reader.Conn().PgConn().PID()), "columns")
 }
 
 // Dead rows that were never given a reason, or only have a time, are among the dead jobs as all others are.

@@ -1,6 +1,7 @@
 package migrations
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -143,22 +144,26 @@ func keep(ctx context.Context, conn *sql.Conn, stop <-chan struct{}, cancel cont
 	}
 }
 
-// patiently runs fn again while the table is held by others, and says who holds it.
+// patiently runs fn again while the table is held by others, and says who holds it: also where ctx ends in the middle of
+// a try, by what the try before met.
 func (s *session) patiently(ctx context.Context, n names, what string, fn func(context.Context) error) error {
 	start, pause := time.Now(), lockRetry
+	var met error // by the last try that met somebody
+	var by string
 	for try := 1; ; try++ {
-		err := fn(ctx)
-		if !held(err) {
+		switch err := fn(ctx); {
+		case held(err):
+			met, by = err, cmp.Or(s.blockers(ctx, n), by)
+			if try >= 5 {
+				s.log.Warn("the table is held by others, trying again", "table", n.String(), "step", what, "attempt", try, "held", by)
+			}
+		case err == nil || met == nil || ctx.Err() == nil:
 			return err
-		}
-		by := s.blockers(ctx, n)
-		if try >= 5 {
-			s.log.Warn("the table is held by others, trying again", "table", n.String(), "step", what, "attempt", try, "held", by)
 		}
 		ended := sleep(ctx, pause+rand.N(pause/2))
 		if held := time.Since(start); ended != nil || held > patience {
 			return fmt.Errorf("%w: %s has been held for %s%s; end that session or try later, what is done stays: %w",
-				ErrBusy, n, held.Round(time.Second), by, errors.Join(err, ended))
+				ErrBusy, n, held.Round(time.Second), by, errors.Join(met, ended))
 		}
 		pause = min(2*pause, lockRetryMax)
 	}

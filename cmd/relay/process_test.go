@@ -129,12 +129,22 @@ func on(db *testdb.DB, more config.Environ) config.Environ {
 	return env
 }
 
-// silent is a server that takes connections and says nothing.
-func silent(t *testing.T) string {
+// silent is the address of a server that takes connections and never answers.
+func silent(t *testing.T) string { return hearing(t, func() {}) }
+
+// hearing is a silent server that tells when something was sent to it.
+func hearing(t *testing.T, heard func()) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
+	}
+	listen := func(conn net.Conn) {
+		defer conn.Close()
+		if n, _ := conn.Read(make([]byte, 1)); n > 0 {
+			heard()
+		}
+		_, _ = io.Copy(io.Discard, conn)
 	}
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -144,7 +154,7 @@ func silent(t *testing.T) string {
 				return
 			}
 			if err == nil {
-				all.Go(func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() })
+				all.Go(func() { listen(conn) })
 			}
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -71,13 +72,14 @@ func documented(t *testing.T, p *process) {
 func TestSecondSignalGivesUp(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
+	var sent atomic.Bool // before that there is nothing to give up
 	p := start(t, on(db, config.Environ{
-		"RELAY_ROUTES": `[{kind: "*", to: ["kafka:t"]}]`, "RELAY_KAFKA_BROKERS": silent(t), "RELAY_ADMIN_ADDR": freeAddr(t),
+		"RELAY_ROUTES": `[{kind: "*", to: ["kafka:t"]}]`, "RELAY_KAFKA_BROKERS": hearing(t, func() { sent.Store(true) }), "RELAY_ADMIN_ADDR": freeAddr(t),
 		"RELAY_PUBLISH_TIMEOUT": "50s", "RELAY_DRAIN_TIMEOUT": "55s", "RELAY_LEASE": "2m",
 	}), "run")
 	p.ready(200)
 	insert(t, db, "a", 1)
-	eventually(t, "it is claimed", func() bool { return testdb.One[int](t, db, "SELECT count(*) FROM jobs WHERE status = 'running'") == 1 })
+	eventually(t, "it is on its way", sent.Load)
 	p.signal(syscall.SIGTERM)
 	has(t, "readyz", p.ready(503), `"draining": true`, `"status": "unavailable"`)
 	p.signal(syscall.SIGTERM)
