@@ -17,4 +17,7 @@ var (
 	ErrWouldLoseData = errors.New("data would be lost")
 	// ErrBusy says that other sessions held the table for too long; what was done so far stays, and Up goes on from there.
 	ErrBusy = errors.New("the table is busy")
+	// ErrPooled says that the connection leads through a pooler that gives a session to others after each transaction; a
+	// migration needs sessions of its own. Nothing was changed.
+	ErrPooled = errors.New("the connection leads through a pooler in transaction mode, and a migration needs a direct one")
 )

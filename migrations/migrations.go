@@ -73,7 +73,10 @@ func run(ctx context.Context, cfg *pgx.ConnConfig, o Options, what string, do fu
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	s := open(cfg, o.Log)
+	s, err := open(ctx, cfg, o.Log)
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
 	defer s.close()
 	if n, err = resolve(ctx, s.db, n); err != nil {
 		return fmt.Errorf("%s: %w", what, err)

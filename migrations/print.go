@@ -45,7 +45,10 @@ func plan(ctx context.Context, db *pgx.ConnConfig, o Options) ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := open(db, o.Log)
+	s, err := open(ctx, db, o.Log)
+	if err != nil {
+		return nil, err
+	}
 	defer s.close()
 	if n, err = resolve(ctx, s.db, n); err != nil {
 		return nil, err

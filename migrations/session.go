@@ -42,16 +42,14 @@ type session struct {
 	log *slog.Logger
 }
 
-// open prepares connections; nothing is sent yet.
-func open(cfg *pgx.ConnConfig, log *slog.Logger) *session {
+// open prepares connections, each a session of its own; where a pooler shares sessions it is refused.
+func open(ctx context.Context, cfg *pgx.ConnConfig, log *slog.Logger) (*session, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	c := cfg.Copy()
-	// Prepared statements would fail behind a pooler, and nothing here runs twice.
-	c.DefaultQueryExecMode = pgx.QueryExecModeExec
-	if c.RuntimeParams["application_name"] == "" {
-		c.RuntimeParams["application_name"] = "relay migrate"
+	c := plain(cfg)
+	if err := unshared(ctx, c); err != nil {
+		return nil, err
 	}
 	var mu sync.Mutex
 	var last time.Time
@@ -68,7 +66,62 @@ func open(cfg *pgx.ConnConfig, log *slog.Logger) *session {
 		return err
 	}))
 	db.SetMaxOpenConns(4) // the lock, goose, a step in Go, a look at what holds us up
-	return &session{db: db, log: log}
+	return &session{db: db, log: log}, nil
+}
+
+// plain is a connection that works behind any pooler: prepared statements would fail there, and nothing here runs twice.
+func plain(cfg *pgx.ConnConfig) *pgx.ConnConfig {
+	c := cfg.Copy()
+	c.DefaultQueryExecMode = pgx.QueryExecModeExec
+	if c.RuntimeParams["application_name"] == "" {
+		c.RuntimeParams["application_name"] = "relay migrate"
+	}
+	return c
+}
+
+// sharedRounds is how often two connections compare their sessions. A busy pooler gives them the same one only now and then.
+const sharedRounds = 20
+
+// unshared returns ErrPooled when the connection leads through a pooler that gives a session to others after each
+// transaction: what a migration sets, such as a lock_timeout, would be theirs, and its lock nobody's. A pooler is known
+// by the process id that it gives out, which isn't the session's; one that leaves its clients a session each will do.
+func unshared(ctx context.Context, c *pgx.ConnConfig) error {
+	var conns [2]*pgx.Conn
+	var own [2]uint32
+	for i := range conns {
+		conn, err := pgx.ConnectConfig(ctx, c)
+		if err != nil {
+			return fmt.Errorf("connect: %w", err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		if own[i], err = backend(ctx, conn); err != nil {
+			return err
+		}
+		if own[i] == conn.PgConn().PID() {
+			return nil
+		}
+		conns[i] = conn
+	}
+	for range sharedRounds {
+		for i, conn := range conns {
+			pid, err := backend(ctx, conn)
+			if err != nil {
+				return err
+			}
+			if pid != own[i] || own[0] == own[1] {
+				return ErrPooled
+			}
+		}
+	}
+	return nil
+}
+
+// backend is the process id of the session that answers.
+func backend(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
+	if err = conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid); err != nil {
+		err = fmt.Errorf("ask for the session: %w", err)
+	}
+	return pid, err
 }
 
 func (s *session) close() { s.db.Close() }

@@ -2,11 +2,13 @@ package migrations
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // Step is one migration.
@@ -39,18 +41,26 @@ func Status(ctx context.Context, db *pgx.ConnConfig, o Options) ([]Step, error) 
 	return steps, nil
 }
 
-// look reads the state and lets go of the database.
-func look(ctx context.Context, db *pgx.ConnConfig, o Options) (state, error) {
+// look reads the state and lets go of the database. Its rollback undoes what it sets, so it works through a pooler.
+func look(ctx context.Context, cfg *pgx.ConnConfig, o Options) (state, error) {
 	n, err := o.parse()
 	if err != nil {
 		return state{}, err
 	}
-	s := open(db, o.Log)
-	defer s.close()
-	if n, err = resolve(ctx, s.db, n); err != nil {
+	db := stdlib.OpenDB(*plain(cfg))
+	defer db.Close()
+	tx, err := db.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return state{}, fmt.Errorf("begin: %w", err)
+	}
+	defer tx.Rollback()
+	if _, err := tx.ExecContext(ctx, query("session")); err != nil {
+		return state{}, fmt.Errorf("set up the session: %w", err)
+	}
+	if n, err = resolve(ctx, tx, n); err != nil {
 		return state{}, err
 	}
-	return inspect(ctx, s.db, n)
+	return inspect(ctx, tx, n)
 }
 
 // Querier is the part of pgx that Check needs: a connection, a pool or a transaction.

@@ -18,12 +18,12 @@ const (
 // databaseCheck asks the database whether it can be used, and only then the rest: the same error six times helps
 // nobody.
 func (s *settings) databaseCheck(db *pgxpool.Pool) check {
-	p := ops.Preflight{DB: db, Table: s.Table, Oldest: oldestPostgres, Direct: s.ListenURL != s.DatabaseURL}
+	p := ops.Preflight{DB: db, Table: s.Table, Listen: s.listening()}
 	return func(ctx context.Context) []ops.Finding {
-		if err := usable(ctx, db); err != nil {
+		found, err := p.Server(ctx)
+		if err != nil {
 			return []ops.Finding{{Level: ops.Fail, Subject: "database", Text: explain(err).Error()}}
 		}
-		found := p.Server(ctx)
 		if err := migrations.Check(ctx, db, s.Table); err != nil {
 			return append(found, ops.Finding{Level: ops.Fail, Subject: "schema", Text: explain(err).Error()})
 		}
@@ -34,6 +34,16 @@ func (s *settings) databaseCheck(db *pgxpool.Pool) check {
 		}
 		return append(found, together(ctx, checks)...)
 	}
+}
+
+func (s *settings) listening() ops.Listening {
+	switch s.ListenURL {
+	case "":
+		return ops.ListenOff
+	case s.DatabaseURL:
+		return ops.ListenAlong
+	}
+	return ops.ListenDirect
 }
 
 // indexCheck looks for the indexes, and asks how claims are planned when they are there.

@@ -9,11 +9,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/internal/ops"
 	"github.com/jobrelay/relay/migrations"
 )
-
-// oldestPostgres is the oldest supported major version.
-const oldestPostgres = 15
 
 // remedies say what an operator can do about an error of the database, by its SQLSTATE.
 var remedies = map[string]string{
@@ -43,8 +41,10 @@ func remedy(err error) (what string, known bool) {
 	switch {
 	case errors.Is(err, migrations.ErrNotMigrated), errors.Is(err, migrations.ErrNoOrderIndex):
 		return "RELAY_MIGRATE=true has relay run do it", true
+	case errors.Is(err, migrations.ErrPooled):
+		return "give RELAY_LISTEN_URL the URL of one: migrations use it", true
 	case errors.Is(err, migrations.ErrTooNew), errors.Is(err, migrations.ErrNotAdoptable), errors.Is(err, migrations.ErrNameTaken),
-		errors.Is(err, errOldPostgres):
+		errors.Is(err, ops.ErrOldPostgres):
 		return "", true
 	case !errors.As(err, &pg):
 		return "", false
@@ -70,17 +70,11 @@ func explain(err error) error {
 	return err
 }
 
-// errOldPostgres can't be waited out.
-var errOldPostgres = fmt.Errorf("the server is too old: PostgreSQL %d is the oldest supported version", oldestPostgres)
-
 // passes says whether an error may go away by itself: the start waits for it.
 func passes(err error) bool {
 	_, known := remedy(err)
 	return !known
 }
-
-// errReadOnly is a database that takes no writes, a standby for instance.
-var errReadOnly = errors.New("the database is read-only")
 
 const questionTimeout = 10 * time.Second
 
@@ -88,17 +82,9 @@ const questionTimeout = 10 * time.Second
 func usable(ctx context.Context, db *pgxpool.Pool) error {
 	ctx, cancel := context.WithTimeout(ctx, questionTimeout)
 	defer cancel()
-	var readOnly bool
-	var version int
-	err := db.QueryRow(ctx, "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, "+
-		"current_setting('server_version_num')::integer").Scan(&readOnly, &version)
-	switch {
-	case err != nil:
-		return fmt.Errorf("asking the database: %w", err)
-	case version/10000 < oldestPostgres:
-		return fmt.Errorf("PostgreSQL %d: %w", version/10000, errOldPostgres)
-	case readOnly:
-		return errReadOnly
+	server, err := ops.LookAt(ctx, db)
+	if err != nil {
+		return err
 	}
-	return nil
+	return server.Usable()
 }

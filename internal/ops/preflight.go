@@ -11,9 +11,6 @@ import (
 	"github.com/jobrelay/relay/internal/sqlname"
 )
 
-//go:embed server.sql
-var serverSQL string
-
 //go:embed privileges.sql
 var privilegesSQL string
 
@@ -25,9 +22,17 @@ var planSQL string
 type Preflight struct {
 	DB     *pgxpool.Pool
 	Table  string // as in RELAY_TABLE
-	Oldest int    // oldest supported major version of Postgres
-	Direct bool   // LISTEN has a URL of its own, or is off
+	Listen Listening
 }
+
+// Listening is what RELAY_LISTEN_URL says.
+type Listening uint8
+
+const (
+	ListenAlong  Listening = iota // by the database's URL
+	ListenDirect                  // by a URL of its own
+	ListenOff
+)
 
 func (p Preflight) table() string {
 	at, err := sqlname.Parse(p.Table)
@@ -37,49 +42,35 @@ func (p Preflight) table() string {
 	return at.Quoted()
 }
 
-// Server says whether the database can be reached and written to, and is new enough; and whether a pooler stands
-// before it.
-func (p Preflight) Server(ctx context.Context) []Finding {
-	conn, err := p.DB.Acquire(ctx)
+// Server says what the server is, and what a pooler before it means.
+func (p Preflight) Server(ctx context.Context) ([]Finding, error) {
+	s, err := LookAt(ctx, p.DB)
 	if err != nil {
-		return []Finding{{Fail, "database", err.Error()}}
+		return nil, err
 	}
-	defer conn.Release()
-	var version int
-	var name, text string
-	var readOnly, recovering bool
-	var backend uint32
-	err = conn.QueryRow(ctx, serverSQL).Scan(&version, &text, &name, &recovering, &readOnly, &backend)
-	if err != nil {
-		return []Finding{{Fail, "database", err.Error()}}
+	if err := s.Usable(); err != nil {
+		return nil, err
 	}
-	found := []Finding{{OK, "database", fmt.Sprintf("PostgreSQL %s, database %s, user %s", text, name, conn.Conn().Config().User)}}
-	switch {
-	case version/10000 < p.Oldest:
-		found[0] = Finding{Fail, "database", fmt.Sprintf("PostgreSQL %s: %d is the oldest supported version", text, p.Oldest)}
-	case recovering:
-		found[0] = Finding{Fail, "database", "is a standby: it takes no writes"}
-	case readOnly:
-		found[0] = Finding{Fail, "database", "is read-only"}
+	found := []Finding{{OK, "database", fmt.Sprintf("PostgreSQL %s, database %s, user %s", s.Version, s.Database, s.User)}}
+	if s.Pooled {
+		found = append(found, p.pooler()...)
 	}
-	return append(found, p.pooler(conn.Conn(), backend)...)
+	return found, nil
 }
 
-// pooler tells a pooler by the process id that it gives out: it isn't the backend's.
-func (p Preflight) pooler(conn *pgx.Conn, backend uint32) []Finding {
-	if conn.PgConn().PID() == backend {
-		return nil
-	}
+func (p Preflight) pooler() []Finding {
 	var found []Finding
-	mode := conn.Config().DefaultQueryExecMode
-	if mode == pgx.QueryExecModeCacheStatement {
+	if p.DB.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		found = append(found, Finding{Warn, "pooler", "default_query_exec_mode=cache_statement needs a pooler that keeps prepared statements; leave it out of the URL otherwise"})
 	}
-	if !p.Direct {
-		found = append(found, Finding{Warn, "pooler", "the URL leads through a pooler: give RELAY_LISTEN_URL a direct connection for LISTEN and migrations, or set it to off"})
-	}
-	if len(found) == 0 {
-		found = append(found, Finding{OK, "pooler", "the URL leads through a pooler, LISTEN and migrations don't"})
+	const leads = "the URL leads through a pooler"
+	switch p.Listen {
+	case ListenAlong:
+		found = append(found, Finding{Warn, "pooler", leads + ": give RELAY_LISTEN_URL a direct connection for LISTEN and migrations, or set it to off"})
+	case ListenOff:
+		found = append(found, Finding{OK, "pooler", leads + ", and LISTEN is off; relay migrate wants a direct connection in RELAY_LISTEN_URL"})
+	default:
+		found = append(found, Finding{OK, "pooler", leads + ", LISTEN and migrations don't"})
 	}
 	return found
 }

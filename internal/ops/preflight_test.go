@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/jobrelay/relay/internal/testdb"
 )
 
-func preflight(db *testdb.DB) Preflight { return Preflight{DB: db.Pool, Table: db.Table, Oldest: 15} }
+func preflight(db *testdb.DB) Preflight { return Preflight{DB: db.Pool, Table: db.Table} }
 
 // expect wants the findings' levels, in order, and words in all their texts together.
 func expect(t *testing.T, found []Finding, levels string, words ...string) {
@@ -31,16 +32,26 @@ func expect(t *testing.T, found []Finding, levels string, words ...string) {
 func TestPreflightOfGoodDatabase(t *testing.T) {
 	t.Parallel()
 	p := preflight(testdb.New(t))
-	expect(t, p.Server(t.Context()), "ok", "PostgreSQL")
+	found, err := p.Server(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect(t, found, "ok", "PostgreSQL")
 	expect(t, p.Privileges(t.Context()), "ok")
 	expect(t, p.Plan(t.Context()), "ok", "pending")
 }
 
-func TestPreflightOfOldServer(t *testing.T) {
+func TestServerThatCantBeUsed(t *testing.T) {
 	t.Parallel()
-	p := preflight(testdb.Empty(t))
-	p.Oldest = 999
-	expect(t, p.Server(t.Context()), "fail", "999 is the oldest")
+	for want, s := range map[error]Server{
+		nil:            {Number: 150000, Version: "15.0"},
+		ErrOldPostgres: {Number: 140019, Version: "14.19"},
+		ErrReadOnly:    {Number: 180000, ReadOnly: true},
+	} {
+		if got := s.Usable(); !errors.Is(got, want) {
+			t.Errorf("%+v: got %v, want %v", s, got, want)
+		}
+	}
 }
 
 func TestPreflightOfReadOnlyDatabase(t *testing.T) {
@@ -56,7 +67,36 @@ func TestPreflightOfReadOnlyDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.DB.Close()
-	expect(t, p.Server(t.Context()), "fail", "read-only")
+	if _, err := p.Server(t.Context()); !errors.Is(err, ErrReadOnly) {
+		t.Errorf("got %v, want %v", err, ErrReadOnly)
+	}
+}
+
+// What a pooler means depends on how LISTEN goes past it.
+func TestPreflightBehindAPooler(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	config, err := pgxpool.ParseConfig(db.Bouncer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	for listen, want := range map[Listening][2]string{
+		ListenAlong:  {"ok warn", "give RELAY_LISTEN_URL a direct connection"},
+		ListenDirect: {"ok ok", "LISTEN and migrations don't"},
+		ListenOff:    {"ok ok", "relay migrate wants a direct connection"},
+	} {
+		found, err := Preflight{DB: pool, Table: db.Table, Listen: listen}.Server(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		expect(t, found, want[0], want[1])
+	}
 }
 
 func TestPreflightNamesMissingPrivileges(t *testing.T) {

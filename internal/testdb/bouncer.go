@@ -14,22 +14,33 @@ import (
 	"time"
 )
 
-// bouncerINI is a PgBouncer in transaction mode with three connections to the server, whose clients need no password.
+// bouncerINI is a PgBouncer whose clients need no password.
 const bouncerINI = `[databases]
 it = %s
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = %d
 auth_type = any
-pool_mode = transaction
-default_pool_size = 3
+pool_mode = %s
+default_pool_size = %d
 unix_socket_dir =
 ignore_startup_parameters = search_path,extra_float_digits
 `
 
-// Bouncer starts PgBouncer in transaction mode in front of the test's database and returns its URL. The search_path
-// isn't kept: name the schema.
+// Bouncer starts PgBouncer in transaction mode, with three sessions, in front of the test's database and returns its URL.
+// The search_path isn't kept: name the schema.
 func (db *DB) Bouncer(t testing.TB) (url string) {
+	t.Helper()
+	return db.bouncer(t, "transaction", 3)
+}
+
+// SessionBouncer is one in session mode, with ten.
+func (db *DB) SessionBouncer(t testing.TB) (url string) {
+	t.Helper()
+	return db.bouncer(t, "session", 10)
+}
+
+func (db *DB) bouncer(t testing.TB, mode string, sessions int) (url string) {
 	t.Helper()
 	path, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -50,7 +61,7 @@ func (db *DB) Bouncer(t testing.TB) (url string) {
 		server += " password='" + strings.ReplaceAll(at.Password, "'", "''") + "'"
 	}
 	file := filepath.Join(dir, "pgbouncer.ini")
-	if err := os.WriteFile(file, fmt.Appendf(nil, bouncerINI, server, port), 0o644); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, bouncerINI, server, port, mode, sessions), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, file)
