@@ -22,9 +22,10 @@ type metrics struct {
 	listenerUp  prometheus.Gauge
 
 	kinds label.Kinds
+	to    func(kind string) []string // its destinations
 }
 
-func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
+func newMetrics(reg prometheus.Registerer, sinkNames []string, to func(kind string) []string) *metrics {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
@@ -32,6 +33,7 @@ func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, n)}, label)
 	}
 	m := &metrics{
+		to:          to,
 		jobsClaimed: counter("relay_jobs_claimed_total", "Jobs claimed.", "kind"),
 		jobsSettled: counter("relay_jobs_settled_total", "What became of jobs at each destination.", "kind", "destination", "verdict"),
 		jobsDead:    counter("relay_jobs_dead_total", "Jobs that died, by the destination that decided and the reason.", "kind", "destination", "reason"),
@@ -50,13 +52,19 @@ func newMetrics(reg prometheus.Registerer, sinkNames []string) *metrics {
 	return m
 }
 
-// kind is the label of a kind.
+// kind is the label of a kind. The first time its series begin, at 0: a rate or an increase sees no jump from nothing.
 func (m *metrics) kind(kind string) string {
 	at, first := m.kinds.Of(kind)
-	if first {
-		m.jobsClaimed.WithLabelValues(at)
-		m.reaped.WithLabelValues(at)
-		m.ackTime.WithLabelValues(at)
+	if !first {
+		return at
+	}
+	m.jobsClaimed.WithLabelValues(at)
+	m.reaped.WithLabelValues(at)
+	m.ackTime.WithLabelValues(at)
+	m.jobsDead.WithLabelValues(at, "", reasonLease)
+	for _, to := range m.to(kind) {
+		m.jobsDead.WithLabelValues(at, to, reasonRejected)
+		m.jobsDead.WithLabelValues(at, to, reasonAttempts)
 	}
 	return at
 }

@@ -91,7 +91,10 @@ func New(c Config) (*Relay, error) {
 	r.queue.Expect(router.ExactKinds()...)
 	r.pauses = newPauses(c.Log, r.check, r.resumed)
 	r.pauses.lasting = router.places()
-	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)))
+	r.metrics = newMetrics(c.Registerer, slices.Sorted(maps.Keys(c.Sinks)), router.To)
+	for _, kind := range router.ExactKinds() {
+		r.metrics.kind(kind)
+	}
 	c.Registerer.MustRegister(newStateCollector(r.Health))
 	r.calls, r.checks = map[string]*caller{}, map[string]*caller{}
 	for name := range c.Sinks {
