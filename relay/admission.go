@@ -59,12 +59,12 @@ type refusal struct {
 	reason string
 }
 
-// admit says whether a message may be sent now: nil, or why not. around are the places that it goes through. It lets one
-// message into a trial.
-func (a *admission) admit(around []place) *refusal {
+// admit says whether a message of a destination may be sent now: nil, or why not. around are the places that it goes
+// through. It lets one message into a trial.
+func (a *admission) admit(around []place, name string) *refusal {
 	taken := len(a.trials)
 	for _, at := range around {
-		o, ok, lone := a.pauses.enter(at)
+		o, ok, lone := a.pauses.enter(at, name)
 		if !ok {
 			a.untry(taken)
 			return &refusal{at, max(time.Until(o.until), pauseMin), o.reason}

@@ -80,11 +80,11 @@ func TestHangingChecksDisturbNobody(t *testing.T) {
 		ended := make(chan struct{})
 		go func() { p.run(ctx); close(ended) }()
 		for i := range 3 * probesAtOnce {
-			p.fail(place{"bad", string(rune('a' + i))}, "bad:{key}", sinks.Unavailable, errAway)
+			p.fail([]place{{"bad", string(rune('a' + i))}}, "bad:{key}", sinks.Unavailable, errAway)
 		}
 		time.Sleep(time.Second)
 		good := place{"good", ""}
-		p.fail(good, "good:a", sinks.Unavailable, errAway)
+		p.fail([]place{good}, "good:a", sinks.Unavailable, errAway)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if !p.open(good) {

@@ -1,6 +1,9 @@
 package relay
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Health is what readiness shows.
 type Health struct {
@@ -8,7 +11,7 @@ type Health struct {
 	Draining     bool             `json:"draining"`
 	Listener     string           `json:"listener"`     // "ok", "off" or "away"
 	Sinks        map[string]State `json:"sinks"`        // by name
-	Destinations map[string]State `json:"destinations"` // by the route's form: the worst of its expanded addresses
+	Destinations map[string]State `json:"destinations"` // by the route's form: what has been away longest of its places
 }
 
 // State of a sink or destination. Up is false from the failure until a probe succeeds.
@@ -53,10 +56,18 @@ func (r *Relay) Health() Health {
 			h.Sinks[at.sink] = s
 		}
 		for _, d := range all {
-			if o.names[d.text] || (at.address == "" && d.sink == at.sink) {
-				h.Destinations[d.text] = s
+			if slices.Contains(d.places, at) || o.names[d.text] {
+				h.Destinations[d.text] = h.Destinations[d.text].worse(s)
 			}
 		}
 	})
 	return h
+}
+
+// worse is what has been away for longer.
+func (s State) worse(than State) State {
+	if s.Up || than.Since.Before(s.Since) {
+		return than
+	}
+	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +66,7 @@ type outage struct {
 	unknown bool      // it began, or went on, without a word
 	reason  string
 	names   map[string]bool // destinations, as routes write them, whose jobs met it
+	within  []place         // the wider places around it
 }
 
 type outageState uint8
@@ -109,6 +111,9 @@ func (p *pauses) due(now time.Time) []place {
 	defer p.mu.Unlock()
 	var out []place
 	for at, o := range p.places {
+		if slices.ContainsFunc(o.within, p.away) {
+			o.met = now // jobs don't come as far as here meanwhile
+		}
 		switch {
 		case now.Sub(o.met) > forgetAfter && o.state != probing && p.forgettable(at):
 			p.forget(at)
@@ -121,6 +126,11 @@ func (p *pauses) due(now time.Time) []place {
 	}
 	return out
 }
+
+// away: nothing may be sent there now, not even one message.
+func (p *pauses) away(at place) bool { o := p.places[at]; return o != nil && o.away() }
+
+func (o *outage) away() bool { return o.state == paused || o.state == probing }
 
 func (p *pauses) forgettable(at place) bool { return at.address != "" && !p.lasting[at] }
 
@@ -188,17 +198,20 @@ func (o *outage) again() {
 	o.state, o.until = paused, time.Now().Add(jitter(o.delay))
 }
 
-// fail notes that the place is away. Results of messages that were under way when it paused change nothing.
-func (p *pauses) fail(at place, name string, outcome sinks.Outcome, err error) {
+// fail notes that the last of the places is away, which lies in those before it. Results of messages that were under way
+// when it paused change nothing.
+func (p *pauses) fail(places []place, name string, outcome sinks.Outcome, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	last := len(places) - 1
+	at, within := places[last], places[:last]
 	o := p.places[at]
 	switch {
 	case o == nil:
 		if !p.makeRoom() {
 			return
 		}
-		o = &outage{since: time.Now(), names: map[string]bool{}}
+		o = &outage{since: time.Now(), names: map[string]bool{}, within: within}
 		p.places[at] = o
 		p.known.Store(int64(len(p.places)))
 		o.again()
@@ -261,8 +274,9 @@ func (p *pauses) open(at place) bool {
 	return s == back || s == trial
 }
 
-// enter asks to send one message there. It takes the place's trial if there is one (lone); o says why it may not.
-func (p *pauses) enter(at place) (o outage, ok, lone bool) {
+// enter asks to send one message of a destination there. It takes the place's trial if there is one (lone); o says why it
+// may not.
+func (p *pauses) enter(at place, name string) (o outage, ok, lone bool) {
 	if p.calm() {
 		return outage{}, true, false
 	}
@@ -271,6 +285,7 @@ func (p *pauses) enter(at place) (o outage, ok, lone bool) {
 	got := p.places[at]
 	if got != nil {
 		got.met = time.Now()
+		got.names[name] = true
 	}
 	switch {
 	case got == nil || got.state == back:
@@ -296,7 +311,7 @@ func (p *pauses) each(f func(at place, o outage)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at, o := range p.places {
-		if o.state == paused || o.state == probing {
+		if o.away() {
 			f(at, *o)
 		}
 	}

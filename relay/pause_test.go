@@ -39,7 +39,7 @@ func TestPauseGrowsWhileProbesFail(t *testing.T) {
 	outageOf(t, func(p *pauses, probe *error) {
 		at := place{"kafka", ""}
 		*probe = errAway
-		p.fail(at, "kafka:a", sinks.Unavailable, errAway)
+		p.fail([]place{at}, "kafka:a", sinks.Unavailable, errAway)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		p.each(func(_ place, o outage) {
@@ -56,7 +56,7 @@ func TestPauseGrowsWhileProbesFail(t *testing.T) {
 func TestPauseEndsWithAProbe(t *testing.T) {
 	outageOf(t, func(p *pauses, _ *error) {
 		at := place{"kafka", "orders"}
-		p.fail(at, "kafka:orders", sinks.Unavailable, errAway)
+		p.fail([]place{at}, "kafka:orders", sinks.Unavailable, errAway)
 		if p.open(at) || !p.open(place{"kafka", ""}) || !p.open(place{"kafka", "other"}) {
 			t.Error("only the address that failed pauses")
 		}
@@ -65,7 +65,7 @@ func TestPauseEndsWithAProbe(t *testing.T) {
 		if !p.open(at) {
 			t.Fatal("still paused after a probe that passed")
 		}
-		p.fail(at, "kafka:orders", sinks.Unavailable, errAway) // the probe was too kind
+		p.fail([]place{at}, "kafka:orders", sinks.Unavailable, errAway) // the probe was too kind
 		if got := p.places[at].delay; got != 2*pauseMin {
 			t.Errorf("second pause: got %v, want %v: a probe doesn't reset it", got, 2*pauseMin)
 		}
@@ -81,28 +81,28 @@ func TestPauseEndsWithAProbe(t *testing.T) {
 func TestTrialAfterSilence(t *testing.T) {
 	outageOf(t, func(p *pauses, _ *error) {
 		at := place{"sqs", ""}
-		p.fail(at, "sqs:q", sinks.Unknown, errAway)
+		p.fail([]place{at}, "sqs:q", sinks.Unknown, errAway)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if _, ok, lone := p.enter(at); !ok || !lone {
+		if _, ok, lone := p.enter(at, ""); !ok || !lone {
 			t.Fatalf("first message after silence: ok %v, lone %v", ok, lone)
 		}
-		if _, ok, _ := p.enter(at); ok {
+		if _, ok, _ := p.enter(at, ""); ok {
 			t.Error("a second message was let in beside the trial")
 		}
 		p.untried(at)
-		if _, ok, lone := p.enter(at); !ok || !lone {
+		if _, ok, lone := p.enter(at, ""); !ok || !lone {
 			t.Error("a trial that was given back can't be taken")
 		}
-		p.fail(at, "sqs:q", sinks.Unknown, errAway)
-		if _, ok, _ := p.enter(at); ok {
+		p.fail([]place{at}, "sqs:q", sinks.Unknown, errAway)
+		if _, ok, _ := p.enter(at, ""); ok {
 			t.Error("open after a trial that failed")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		p.enter(at)
+		p.enter(at, "")
 		p.answered(at) // a refusal of the message is a word, too
-		if _, ok, lone := p.enter(at); !ok || lone {
+		if _, ok, lone := p.enter(at, ""); !ok || lone {
 			t.Errorf("after a trial with an answer: ok %v, lone %v", ok, lone)
 		}
 	})
@@ -113,7 +113,7 @@ func TestLateResultsDontPauseTwice(t *testing.T) {
 		*probe = errAway
 		at := place{"kafka", ""}
 		for range 8 { // eight batches were in flight when it went away
-			p.fail(at, "kafka:a", sinks.Unavailable, errAway)
+			p.fail([]place{at}, "kafka:a", sinks.Unavailable, errAway)
 		}
 		p.accepted(at) // and one of them had been accepted
 		if o := p.places[at]; o == nil || o.delay != pauseMin || o.state != paused {
@@ -129,11 +129,11 @@ func TestForgottenAddresses(t *testing.T) {
 		gone, met, named := place{"kafka", "misspelt"}, place{"kafka", "comes later"}, place{"kafka", "orders"}
 		p.lasting = map[place]bool{named: true}
 		for _, at := range []place{gone, met, named, {"kafka", ""}} {
-			p.fail(at, "kafka:{header.t}", sinks.Unavailable, errAway)
+			p.fail([]place{at}, "kafka:{header.t}", sinks.Unavailable, errAway)
 		}
 		for range 40 { // a job that waits comes back when the pause ends
 			time.Sleep(pauseMax)
-			p.enter(met)
+			p.enter(met, "")
 		}
 		synctest.Wait()
 		p.mu.Lock()
@@ -147,21 +147,69 @@ func TestForgottenAddresses(t *testing.T) {
 	})
 }
 
+// Where jobs don't come to an address because what is around it is away, it isn't forgotten.
+func TestAddressBehindASinkThatIsAway(t *testing.T) {
+	outageOf(t, func(p *pauses, probe *error) {
+		*probe = errAway
+		sink, address := place{"kafka", ""}, place{"kafka", "orders"}
+		p.fail([]place{sink, address}, "kafka:{header.t}", sinks.Unknown, errAway)
+		p.fail([]place{sink}, "kafka:{header.t}", sinks.Unavailable, errAway)
+		time.Sleep(3 * forgetAfter)
+		if p.open(address) {
+			t.Error("it is forgotten while its sink is away")
+		}
+		says := func(err error) {
+			synctest.Wait()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			*probe = err
+		}
+		says(nil)
+		time.Sleep(2 * pauseMax) // the sink is back
+		says(errAway)
+		p.fail([]place{sink, address}, "kafka:{header.t}", sinks.Unknown, errAway)
+		time.Sleep(forgetAfter + time.Second)
+		if !p.open(address) {
+			t.Error("it isn't forgotten although its sink was back all the time")
+		}
+	})
+}
+
+// The word of a broker ends a trial; a rejection may be the sink's own, for which no broker was asked.
+func TestWhatEndsATrial(t *testing.T) {
+	t.Parallel()
+	e := run(t, testdb.New(t), options{routes: one("k", "s:a"), sinks: map[string]sinks.Sink{"s": &script{}}})
+	_ = e.stop() // only its learning is wanted
+	at := place{"s", "a"}
+	for said, want := range map[sinks.Outcome]outageState{
+		sinks.Accepted: back, sinks.Failed: back, sinks.Rejected: trying, sinks.Unavailable: paused, sinks.Unknown: paused,
+	} {
+		e.pauses.fail([]place{{"s", ""}, at}, "s:a", sinks.Unknown, errAway)
+		e.pauses.places[at].state = trying
+		e.learn("s", []parcel{{&attempt{to: &destination{text: "s:a"}}, sinks.Message{Address: "a"}}},
+			[]sinks.Result{{Outcome: said, Scope: sinks.ScopeAddress, Err: errAway}})
+		if got := e.pauses.state(at); got != want {
+			t.Errorf("%v: the state is %d, want %d", said, got, want)
+		}
+		e.pauses.forget(at)
+	}
+}
+
 // At the bound an address that fails pauses like any other, in place of the one that no job has met for longest.
 func TestMostPlaces(t *testing.T) {
 	outageOf(t, func(p *pauses, probe *error) {
 		*probe = errAway
 		named, late := place{"kafka", "orders"}, place{"kafka", "late"}
 		p.lasting = map[place]bool{named: true}
-		p.fail(named, "kafka:orders", sinks.Unavailable, errAway)
+		p.fail([]place{named}, "kafka:orders", sinks.Unavailable, errAway)
 		for i := range maxPlaces - 1 {
 			if i == 2 {
 				time.Sleep(time.Second)
 			}
-			p.fail(place{"kafka", strconv.Itoa(i)}, "kafka:{key}", sinks.Unavailable, errAway)
+			p.fail([]place{{"kafka", strconv.Itoa(i)}}, "kafka:{key}", sinks.Unavailable, errAway)
 		}
-		p.enter(place{"kafka", "0"}) // met again: 1 is the stalest now
-		p.fail(late, "kafka:{key}", sinks.Unavailable, errAway)
+		p.enter(place{"kafka", "0"}, "") // met again: 1 is the stalest now
+		p.fail([]place{late}, "kafka:{key}", sinks.Unavailable, errAway)
 		if p.open(late) {
 			t.Error("one place more isn't paused")
 		}
@@ -227,8 +275,11 @@ func TestMissingParentPausesOnce(t *testing.T) {
 		return errAway
 	}}
 	e := run(t, testdb.New(t), options{
-		routes: []Route{{Kind: "gone", To: []string{"s:gone/{key}"}}, {Kind: "odd", To: []string{"s:{header.at}/{key}"}}, {Kind: "good", To: []string{"s:good/{key}"}}},
-		sinks:  map[string]sinks.Sink{"s": ask}, change: func(c *Config, _ *claim.Options) { c.Addresses = map[string]Addresses{"s": folders} },
+		routes: []Route{
+			{Kind: "gone", To: []string{"s:gone/{key}"}}, {Kind: "odd", To: []string{"s:{header.at}/{key}"}},
+			{Kind: "good", To: []string{"s:good/{key}"}}, {Kind: "idle", To: []string{"s:gone/x"}},
+		},
+		sinks: map[string]sinks.Sink{"s": ask}, change: func(c *Config, _ *claim.Options) { c.Addresses = map[string]Addresses{"s": folders} },
 	})
 	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload) SELECT 'gone', g, '1' FROM generate_series(1, 1000) g`)
 	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload, headers) SELECT 'odd', g, '1', '{"at": "gone"}' FROM generate_series(1, 100) g`)
@@ -241,6 +292,11 @@ func TestMissingParentPausesOnce(t *testing.T) {
 	if n := e.pauses.known.Load(); n != 1 {
 		t.Errorf("%d places are away, want one", n)
 	}
+	for to, s := range e.Health().Destinations {
+		if want := to == "s:good/{key}"; s.Up != want {
+			t.Errorf("%s: up is %t, want %t, whoever's job found out", to, s.Up, want)
+		}
+	}
 	mu.Lock()
 	missing = false
 	if len(asked) != 1 {
@@ -251,6 +307,18 @@ func TestMissingParentPausesOnce(t *testing.T) {
 	e.until("odd", "done/1", 100)
 	if n := e.pauses.known.Load(); n != 0 {
 		t.Errorf("%d places are away at the end", n)
+	}
+}
+
+// What has been away for longest is shown, whatever else is.
+func TestWorseState(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	long, short := State{Since: now.Add(-time.Hour)}, State{Since: now}
+	for _, c := range [][3]State{{{Up: true}, short, short}, {long, short, long}, {short, long, long}} {
+		if got := c[0].worse(c[1]); got != c[2] {
+			t.Errorf("%v beside %v: %v", c[0], c[1], got)
+		}
 	}
 }
 

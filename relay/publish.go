@@ -157,7 +157,7 @@ func (r *Relay) sendable(adm *admission, a *attempt, address string, ends time.T
 	if r.pauses.calm() {
 		return true
 	}
-	no := adm.admit(r.around(a.to.sink, address))
+	no := adm.admit(r.around(a.to.sink, address), a.to.text)
 	if no != nil {
 		a.result.Err = fmt.Errorf("paused: %s", no.reason)
 		a.pause, a.apart = jitter(no.wait), !slices.Contains(a.to.places, no.at)
@@ -182,15 +182,17 @@ func (r *Relay) deliver(ctx context.Context, name string, ps []parcel) {
 }
 
 // learn tells the pauses what the results say of the sink and its addresses. What was accepted comes first: a
-// connection that broke half way is away.
+// connection that broke half way is away. A rejection says nothing: the sink's own rules may have made it.
 func (r *Relay) learn(name string, ps []parcel, results []sinks.Result) {
 	failed := false
 	for i, res := range results {
 		word := r.pauses.accepted
 		switch res.Outcome {
 		case sinks.Accepted:
-		case sinks.Failed, sinks.Rejected:
+		case sinks.Failed:
 			word = r.pauses.answered
+		case sinks.Rejected:
+			continue
 		default:
 			failed = true
 			continue
@@ -209,21 +211,20 @@ func (r *Relay) learn(name string, ps []parcel, results []sinks.Result) {
 		if res.Outcome != sinks.Unavailable && res.Outcome != sinks.Unknown || res.Scope == sinks.ScopeMessage {
 			continue
 		}
-		r.pauses.fail(r.concerns(name, ps[i].message.Address, res.Scope), ps[i].attempt.to.text, res.Outcome, res.Err)
+		places := r.around(name, ps[i].message.Address)
+		r.pauses.fail(places[:concerns(places, res.Scope)+1], ps[i].attempt.to.text, res.Outcome, res.Err)
 	}
 }
 
-// concerns is the place that a result is about.
-func (r *Relay) concerns(sink, address string, scope sinks.Scope) place {
+// concerns says which of a message's places a result is about. Where there is no wider place that is the address.
+func concerns(places []place, scope sinks.Scope) int {
 	switch scope {
 	case sinks.ScopeSink:
-		return place{sink, ""}
+		return 0
 	case sinks.ScopeParent:
-		if parent := r.Addresses[sink].parent(address); parent != "" {
-			return place{sink, parent}
-		}
+		return min(1, len(places)-1)
 	}
-	return place{sink, address}
+	return len(places) - 1
 }
 
 func earlier(a, b time.Time) time.Time {
