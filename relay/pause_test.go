@@ -282,8 +282,8 @@ func TestMissingParentPausesOnce(t *testing.T) {
 		sinks: map[string]sinks.Sink{"s": ask}, change: func(c *Config, _ *claim.Options) { c.Addresses = map[string]Addresses{"s": folders} },
 	})
 	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload) SELECT 'gone', g, '1' FROM generate_series(1, 1000) g`)
-	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload, headers) SELECT 'odd', g, '1', '{"at": "gone"}' FROM generate_series(1, 100) g`)
 	e.eventually("it pauses", func() bool { return !e.pauses.open(place{"s", "gone"}) }, func() any { return e.jobs("gone") })
+	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload, headers) SELECT 'odd', g, '1', '{"at": "gone"}' FROM generate_series(1, 100) g`)
 	e.db.Exec(t, `INSERT INTO `+e.db.Table+` (kind, key, payload) SELECT 'good', g, '1' FROM generate_series(1, 500) g`)
 	e.until("good", "done/1", 500)
 	e.eventually("it was probed", func() bool { mu.Lock(); defer mu.Unlock(); return asked["gone"] > 1 }, func() any { return asked })
@@ -292,6 +292,9 @@ func TestMissingParentPausesOnce(t *testing.T) {
 	if n := e.pauses.known.Load(); n != 1 {
 		t.Errorf("%d places are away, want one", n)
 	}
+	e.eventually("the other jobs came to it", func() bool {
+		return text(e, `SELECT count(*)::text FROM `+e.db.Table+` WHERE kind = 'odd' AND last_error IS NOT NULL`) == "100"
+	}, func() any { return e.jobs("odd") })
 	for to, s := range e.Health().Destinations {
 		if want := to == "s:good/{key}"; s.Up != want {
 			t.Errorf("%s: up is %t, want %t, whoever's job found out", to, s.Up, want)
