@@ -54,7 +54,7 @@ type cleanWalk struct {
 
 // Clean removes finished jobs of the served kinds that carry a token: done ones older than done, dead ones older than
 // dead (0: keep for ever), in batches of 1,000, each a short transaction. A negative done keeps those as well; 0 removes
-// them all. It returns how many went. One call works for a few seconds at most, divided among the kinds; what is left is
+// them all. A dead job that holds its key stays, as the key's later jobs would go on. It returns how many went. One call works for a few seconds at most, divided among the kinds; what is left is
 // the next one's. It also forgets closed keys, of any kind, whose job is gone.
 func (q *Queue) Clean(ctx context.Context, done, dead time.Duration) (int64, error) {
 	removed, err := q.clean(ctx, ages{done, dead}, cleanUsual)
@@ -203,10 +203,11 @@ type cleaned struct {
 // cleanSlice removes what is old in the next slice of a walk, except rows that are refused.
 func (q *Queue) cleanSlice(ctx context.Context, name walkName, from point, most int32) (cleaned, error) {
 	done, dead := q.cleaner.ages.of(name)
+	closes := q.orderOf(name.kind).closes()
 	run := func(a among, list bool) (c cleaned, err error) {
 		err = q.s.transaction(ctx, func(b *pgx.Batch) {
 			b.Queue(q.s.sql.claimSettings, q.s.timeout())
-			b.Queue(q.s.sql.clean, name.kind, from.timestamp(), done, dead, most, a.ids, a.only, list).QueryRow(func(row pgx.Row) error {
+			b.Queue(q.s.sql.clean, name.kind, from.timestamp(), done, dead, most, a.ids, a.only, list, closes).QueryRow(func(row pgx.Row) error {
 				return row.Scan(&c.removed, &c.looked, &c.last, &c.ids)
 			})
 		})

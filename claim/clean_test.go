@@ -91,6 +91,32 @@ func TestCleanWalksAgain(t *testing.T) {
 	eventually(t, "the last goes", func() bool { return clean(time.Millisecond) == 1 })
 }
 
+// A dead job that holds its key is kept until somebody decides; where keys aren't kept, or a dead one doesn't hold its own,
+// it goes like any other.
+func TestCleanLeavesDeadJobsThatHoldTheirKey(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	for _, kind := range []string{"closes", "skips", "free"} {
+		db.Exec(t, `INSERT INTO jobs (kind, key, payload, status, lease_token, last_error, finished_at)
+			SELECT $1, key, '1', 'dead', 7, 'x', now() - interval '2 days' FROM unnest(ARRAY[NULL, 'held', 'reopened']) AS key`, kind)
+	}
+	db.Exec(t, `DELETE FROM relay_closed_keys WHERE key = 'reopened'`)
+	q := newQueue(t, db, Options{})
+	q.OrderOf(func(kind string) Order { return Order{Keys: kind != "free", Skip: kind == "skips"} })
+	if n, err := q.Clean(t.Context(), time.Hour, time.Hour); err != nil || n != 8 {
+		t.Errorf("removed %d, %v; want 8", n, err)
+	}
+	left := testdb.Column[string](t, db, `SELECT concat_ws(' ', j.kind, j.key) FROM jobs AS j JOIN relay_closed_keys AS c ON c.job = j.id`)
+	if n := testdb.One[int](t, db, `SELECT count(*) FROM relay_closed_keys`); !slices.Equal(left, []string{"closes held"}) || n != 1 {
+		t.Errorf("left: %v and %d closed keys, want the one that holds its key", left, n)
+	}
+	db.Exec(t, `DELETE FROM relay_closed_keys`) // relay keys reopen
+	q.cleaner.walks = nil                       // it came by before
+	if n, err := q.Clean(t.Context(), time.Hour, time.Hour); err != nil || n != 1 {
+		t.Errorf("removed %d, %v after the key was reopened; want 1", n, err)
+	}
+}
+
 // Closed keys whose job was deleted, by whatever means and of whatever kind, are forgotten, page by page; others stay.
 func TestCleanForgetsKeysOfDeletedJobs(t *testing.T) {
 	t.Parallel()

@@ -16,6 +16,9 @@ type Order struct {
 	Run  int  // most jobs of one key in a claim; 0: the batch's own bound
 }
 
+// closes: a dead job holds its key.
+func (o Order) closes() bool { return o.Keys && !o.Skip }
+
 // keys is what a process remembers of a kind's keys.
 type keys struct {
 	known   knownKeys      // those that it has just served, and which need no walk

@@ -30,7 +30,7 @@ type Config struct {
 	RetryBase      time.Duration `env:"RETRY_BASE" default:"10s" range:"1ms..24h" help:"A failed job waits min(2^attempts × RETRY_BASE, RETRY_MAX), ±20 %; the first failure 2 × RETRY_BASE."`
 	RetryMax       time.Duration `env:"RETRY_MAX" default:"1h" range:"1ms..720h" help:"Longest wait between two tries. At least RETRY_BASE. For an SQS FIFO queue choose 60s: it forgets deduplication ids after five minutes."`
 	Retention      time.Duration `env:"RETENTION" default:"24h" range:"0s..87600h" help:"How long done jobs are kept, for replay and questions. 0: they are deleted as they settle, the fastest mode."`
-	RetentionDead  time.Duration `env:"RETENTION_DEAD" default:"never" zero:"never" range:"1s..87600h" help:"When dead jobs are deleted, counted from their death. never: they are kept."`
+	RetentionDead  time.Duration `env:"RETENTION_DEAD" default:"never" zero:"never" range:"1s..87600h" help:"When dead jobs are deleted, counted from their death. never: they are kept. One that holds its key closed is kept until somebody decides."`
 	DrainTimeout   time.Duration `env:"DRAIN_TIMEOUT" default:"25s" range:"100ms..1h" help:"How long work in flight may take to end at shutdown. Keep it below the platform's own grace period."`
 	Migrate        bool          `env:"MIGRATE" default:"false" help:"Whether run migrates the schema before it starts."`
 
