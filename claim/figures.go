@@ -13,7 +13,6 @@ import (
 // Figures is what status, metrics and the page show. Counts per kind stop at CountLimit.
 type Figures struct {
 	At             time.Time
-	LagSeconds     float64 // age of the oldest due job of any kind; who knows the routes takes it from Kinds
 	DeadTuples     int64
 	OldestSnapshot *Snapshot
 	Kinds          []KindFigures // sorted by kind
@@ -88,7 +87,6 @@ func (s *Store) Figures(ctx context.Context) (Figures, error) {
 	}
 	for _, k := range c.kinds {
 		f.Kinds = append(f.Kinds, *k)
-		f.LagSeconds = max(f.LagSeconds, k.OldestDueSeconds)
 	}
 	slices.SortFunc(f.Kinds, func(a, b KindFigures) int { return cmp.Compare(a.Kind, b.Kind) })
 	return f, nil

@@ -3,7 +3,7 @@
 -- A job that was never tried counts from its run_at: it may have been enqueued long before. One that was moved to a
 -- later time, by a retry or a paused destination, counts from where it began; a copy made by replay, whose created_at
 -- is the original's, always from its run_at. One that was never tried and says why waits for a paused destination: it
--- counts for the age although its time was put off.
+-- counts for the age although its time was put off. One that had failed before can't be told from a retry that waits.
 --
 -- $1 kinds   $2 priorities   $3 most rows of a pair
 SELECT p.ord::integer, c.n::integer, c.ready::integer, c.due::integer, c.running::integer, c.oldest
