@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jobrelay/relay/internal/testdb"
+	"github.com/jobrelay/relay/migrations"
 )
 
 func preflight(db *testdb.DB) Preflight { return Preflight{DB: db.Pool, Table: db.Table} }
@@ -99,28 +101,53 @@ func TestPreflightBehindAPooler(t *testing.T) {
 	}
 }
 
-func TestPreflightNamesMissingPrivileges(t *testing.T) {
-	t.Parallel()
-	db := testdb.New(t)
-	role := db.Schema + "_weak"
-	quoted := pgx.Identifier{role}.Sanitize()
-	db.Exec(t, "CREATE ROLE "+quoted+" LOGIN PASSWORD 'weak'; GRANT USAGE ON SCHEMA "+db.Schema+" TO "+quoted+"; GRANT SELECT, INSERT ON "+db.Table+" TO "+quoted)
-	defer func() { db.Exec(t, "DROP OWNED BY "+quoted+"; DROP ROLE "+quoted) }()
+// weakly is a preflight of a role that has been granted nothing but what is said.
+func weakly(t *testing.T, db *testdb.DB, grants string) Preflight {
+	t.Helper()
+	role := pgx.Identifier{db.Schema + "_weak"}.Sanitize()
+	db.Exec(t, "CREATE ROLE "+role+" LOGIN PASSWORD 'weak'; GRANT USAGE ON SCHEMA "+db.Schema+" TO "+role+"; "+strings.ReplaceAll(grants, "weak", role))
 	config, err := pgxpool.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.ConnConfig.User, config.ConnConfig.Password = role, "weak"
+	config.ConnConfig.User, config.ConnConfig.Password = db.Schema+"_weak", "weak"
 	p := preflight(db)
 	if p.DB, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	defer p.DB.Close()
-	found := p.Privileges(t.Context())
+	t.Cleanup(func() {
+		p.DB.Close()
+		if _, err := db.Pool.Exec(context.WithoutCancel(t.Context()), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func TestPreflightNamesMissingPrivileges(t *testing.T) {
+	t.Parallel()
+	db := testdb.New(t)
+	found := weakly(t, db, "GRANT SELECT, INSERT ON "+db.Table+" TO weak").Privileges(t.Context())
 	expect(t, found, "fail warn", "UPDATE on jobs", "DELETE on jobs", "SELECT on relay_kinds", "UPDATE on relay_kinds (relay kinds set)")
-	if strings.Contains(found[0].Text, "INSERT on jobs") {
-		t.Errorf("names what the role has: %s", found[0].Text)
+	for _, has := range []string{"INSERT on jobs", "sequence"} { // an identity's needs no right
+		if strings.Contains(found[0].Text+found[1].Text, has) {
+			t.Errorf("names what the role has, or doesn't need, %s: %v", has, found)
+		}
 	}
+}
+
+// Whoever inserts into a table with id bigserial takes the next value of its sequence.
+func TestPreflightNamesASequence(t *testing.T) {
+	t.Parallel()
+	db := testdb.Empty(t)
+	db.Exec(t, `CREATE TABLE jobs (id bigserial PRIMARY KEY, kind text NOT NULL, payload jsonb NOT NULL, status text NOT NULL DEFAULT 'ready',
+		run_at timestamptz NOT NULL DEFAULT now(), attempts integer NOT NULL DEFAULT 0, max_attempts integer NOT NULL DEFAULT 5,
+		leased_until timestamptz, last_error text)`)
+	db.Migrate(t, migrations.Options{})
+	p := weakly(t, db, "GRANT ALL ON ALL TABLES IN SCHEMA "+db.Schema+" TO weak")
+	expect(t, p.Privileges(t.Context()), "warn", "USAGE of the sequence jobs_id_seq (relay enqueue, relay replay)")
+	db.Exec(t, "GRANT USAGE ON SEQUENCE jobs_id_seq TO "+pgx.Identifier{db.Schema + "_weak"}.Sanitize())
+	expect(t, p.Privileges(t.Context()), "ok")
 }
 
 func TestPreflightOfClaimPlan(t *testing.T) {

@@ -1,5 +1,6 @@
 -- What the current user lacks of what the relay's statements need; $1 is the table, quoted. The second column names the
--- commands that alone need it, '' is relay run itself. The helper tables and functions live in the table's schema. The
+-- commands that alone need it, '' is relay run itself. The helper tables and functions live in the table's schema. A
+-- sequence that a default takes the next value of (bigserial) is asked for, an identity's needs nothing. The
 -- trigger that closes keys runs as its owner and needs nothing of whoever fires it.
 WITH home AS (
     SELECT oid AS jobs, relnamespace AS schema FROM pg_class WHERE oid = to_regclass($1::text)
@@ -22,6 +23,13 @@ UNION ALL
 SELECT needed.privilege || ' on ' || c.relname, needed.commands
 FROM home JOIN pg_class c ON c.relnamespace = home.schema JOIN needed ON needed.name = c.relname
 WHERE NOT has_table_privilege(c.oid, needed.privilege)
+UNION ALL
+SELECT 'USAGE of the sequence ' || s.relname, 'relay enqueue, relay replay'
+FROM home
+JOIN pg_attrdef d ON d.adrelid = home.jobs
+JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass AND p.objid = d.oid AND p.refclassid = 'pg_class'::regclass
+JOIN pg_class s ON s.oid = p.refobjid
+WHERE CASE WHEN s.relkind = 'S' THEN NOT has_sequence_privilege(s.oid, 'USAGE, UPDATE') END
 UNION ALL
 SELECT 'EXECUTE of ' || f.oid::regprocedure::text, ''
 FROM home JOIN pg_proc f ON f.pronamespace = home.schema
