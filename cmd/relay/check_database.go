@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/internal/ops"
 	"github.com/jobrelay/relay/migrations"
 )
@@ -18,8 +19,12 @@ const (
 // databaseCheck asks the database whether it can be used, and only then the rest: the same error six times helps
 // nobody.
 func (s *settings) databaseCheck(db *pgxpool.Pool) check {
-	p := ops.Preflight{DB: db, Table: s.Table, Listen: s.listening()}
 	return func(ctx context.Context) []ops.Finding {
+		store, err := s.store(db)
+		if err != nil {
+			return []ops.Finding{{Level: ops.Fail, Subject: "settings", Text: err.Error()}}
+		}
+		p := ops.Preflight{DB: db, Store: store, Table: s.Table, Listen: s.listening()}
 		found, err := p.Server(ctx)
 		if err != nil {
 			return []ops.Finding{{Level: ops.Fail, Subject: "database", Text: explain(err).Error()}}
@@ -28,7 +33,7 @@ func (s *settings) databaseCheck(db *pgxpool.Pool) check {
 			return append(found, ops.Finding{Level: ops.Fail, Subject: "schema", Text: explain(err).Error()})
 		}
 		found = append(found, ops.Finding{Level: ops.OK, Subject: "schema", Text: "table " + s.Table + " is migrated"})
-		checks := []check{p.Privileges, s.indexCheck(db, p), s.vacuumCheck(db)}
+		checks := []check{p.Privileges, s.indexCheck(db, p), vacuumCheck(store)}
 		if s.router != nil && s.router.Ordered() {
 			checks = append(checks, s.orderCheck(db))
 		}
@@ -67,18 +72,11 @@ func (s *settings) orderCheck(db *pgxpool.Pool) check {
 }
 
 // vacuumCheck looks for what keeps the table from being cleaned up.
-func (s *settings) vacuumCheck(db *pgxpool.Pool) check {
-	fail := func(err error) []ops.Finding {
-		return []ops.Finding{{Level: ops.Fail, Subject: "figures", Text: err.Error()}}
-	}
+func vacuumCheck(store *claim.Store) check {
 	return func(ctx context.Context) []ops.Finding {
-		store, err := s.store(db)
-		if err != nil {
-			return fail(err)
-		}
 		f, err := store.Figures(ctx)
 		if err != nil {
-			return fail(err)
+			return []ops.Finding{{Level: ops.Fail, Subject: "figures", Text: err.Error()}}
 		}
 		found := ops.Finding{Level: ops.OK, Subject: "vacuum", Text: fmt.Sprintf("%d dead tuples, no old snapshot", f.DeadTuples)}
 		if o := f.OldestSnapshot; o != nil {

@@ -8,19 +8,18 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/internal/sqlname"
 )
 
 //go:embed privileges.sql
 var privilegesSQL string
 
-//go:embed plan.sql
-var planSQL string
-
 // Preflight examines the database's half of what the relay needs. Each check is bounded by its context and changes
 // nothing.
 type Preflight struct {
 	DB     *pgxpool.Pool
+	Store  *claim.Store
 	Table  string // as in RELAY_TABLE
 	Listen Listening
 }
@@ -114,27 +113,11 @@ func (p Preflight) Plan(ctx context.Context) []Finding {
 		return []Finding{{Fail, "claim plan", err.Error()}}
 	}
 	name := at.Index("pending")
-	plan, err := p.plan(ctx)
-	switch {
+	switch walked, err := p.Store.ClaimIndex(ctx); {
 	case err != nil:
 		return []Finding{{Fail, "claim plan", err.Error()}}
-	case !strings.Contains(plan, name) || strings.Contains(plan, `"Sort"`):
+	case walked != name:
 		return []Finding{{Warn, "claim plan", "claims don't walk the index " + name + ": they will be slow; look at EXPLAIN and at settings such as enable_indexscan"}}
 	}
 	return []Finding{{OK, "claim plan", "claims walk the index " + name}}
-}
-
-// plan explains what a claim reads, with the settings that a claim makes.
-func (p Preflight) plan(ctx context.Context) (string, error) {
-	var plan []byte
-	err := pgx.BeginTxFunc(ctx, p.DB, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		for _, setting := range []string{"enable_bitmapscan", "enable_sort", "enable_incremental_sort"} {
-			if _, err := tx.Exec(ctx, "SELECT set_config($1, 'off', true)", setting); err != nil {
-				return err
-			}
-		}
-		query := strings.Replace(planSQL, "FROM jobs", "FROM "+p.table(), 1)
-		return tx.QueryRow(ctx, query, pgx.QueryExecModeSimpleProtocol).Scan(&plan)
-	})
-	return string(plan), err
 }

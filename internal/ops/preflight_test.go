@@ -8,11 +8,19 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jobrelay/relay/claim"
 	"github.com/jobrelay/relay/internal/testdb"
 	"github.com/jobrelay/relay/migrations"
 )
 
-func preflight(db *testdb.DB) Preflight { return Preflight{DB: db.Pool, Table: db.Table} }
+func preflight(t *testing.T, db *testdb.DB) Preflight {
+	t.Helper()
+	store, err := claim.New(db.Pool, claim.Options{Table: db.Table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Preflight{DB: db.Pool, Store: store, Table: db.Table}
+}
 
 // expect wants the findings' levels, in order, and words in all their texts together.
 func expect(t *testing.T, found []Finding, levels string, words ...string) {
@@ -33,7 +41,7 @@ func expect(t *testing.T, found []Finding, levels string, words ...string) {
 
 func TestPreflightOfGoodDatabase(t *testing.T) {
 	t.Parallel()
-	p := preflight(testdb.New(t))
+	p := preflight(t, testdb.New(t))
 	found, err := p.Server(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +67,7 @@ func TestServerThatCantBeUsed(t *testing.T) {
 func TestPreflightOfReadOnlyDatabase(t *testing.T) {
 	t.Parallel()
 	db := testdb.Empty(t)
-	p := preflight(db)
+	p := preflight(t, db)
 	config, err := pgxpool.ParseConfig(db.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +119,7 @@ func weakly(t *testing.T, db *testdb.DB, grants string) Preflight {
 		t.Fatal(err)
 	}
 	config.ConnConfig.User, config.ConnConfig.Password = db.Schema+"_weak", "weak"
-	p := preflight(db)
+	p := preflight(t, db)
 	if p.DB, err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +161,7 @@ func TestPreflightNamesASequence(t *testing.T) {
 func TestPreflightOfClaimPlan(t *testing.T) {
 	t.Parallel()
 	db := testdb.New(t)
-	p := preflight(db)
+	p := preflight(t, db)
 	expect(t, p.Plan(t.Context()), "ok", "claims walk the index jobs_pending_idx")
 	db.Exec(t, "DROP INDEX jobs_pending_idx")
 	expect(t, p.Plan(t.Context()), "warn", "jobs_pending_idx")
