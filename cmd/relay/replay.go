@@ -144,7 +144,7 @@ func (a *app) replay(ctx context.Context, store *claim.Store, r claim.Replay, as
 		return fmt.Errorf("replay %s: interrupted; the same command goes on", done.Name)
 	case err != nil && begun:
 		return fmt.Errorf("%w; what was copied is kept, and the same command goes on", err)
-	case err == nil && len(r.Filter.IDs) > 0 && done.Copied+done.InAll == 0:
+	case err == nil && len(r.Filter.IDs) > 0 && done.Copied+done.InAll+done.Had == 0:
 		return errReported
 	}
 	return err

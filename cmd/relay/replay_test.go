@@ -80,6 +80,8 @@ func TestReplayToADestination(t *testing.T) {
 	if n := testdb.One[int](t, db, `SELECT count(*) FROM jobs WHERE replay_of IS NOT NULL AND delivered = '{discard:}'`); n != 9 {
 		t.Errorf("%d copies for one destination alone", n)
 	}
+	had := testdb.One[string](t, db, `SELECT id::text FROM jobs WHERE payload = '3' AND replay_of IS NULL`)
+	has(t, "by id, all had", must(t, exitDone, env, "replay", "--id", had, "--destination", "stdout:").out, "copied 0, skipped 1,")
 	has(t, "again", must(t, exitDone, env, "replay", "--kind", "a", "--destination", "stdout:", "--again").out, "copied 10, skipped 0,")
 	for line, c := range map[string]struct {
 		code int
