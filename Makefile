@@ -21,7 +21,7 @@ FUZZTIME   ?= 30s
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: cc $(SERVICES) ## every test against real services with the race detector, which it starts and stops
+test: cc lint $(SERVICES) ## lint, then every test against real services with the race detector, which it starts and stops
 	$(SERVICES) run -- go test -race -count=1 -timeout 30m $(TESTFLAGS) $(PACKAGES)
 
 test-long: cc $(SERVICES) ## the same with a million rows and outages of three minutes
