@@ -14,8 +14,11 @@ import (
 
 // Bounds of a pause, of the probes of one sink, and of which places are remembered.
 const (
-	pauseMin     = 250 * time.Millisecond
-	pauseMax     = 30 * time.Second
+	pauseMin = 250 * time.Millisecond
+	pauseMax = 30 * time.Second
+	// sinkPauseMax is the longest between two probes of a whole sink that fail: a probe is one small question, and all its
+	// jobs wait for the answer. Where probes pass and messages fail it is pauseMax, as each try may cost a job an attempt.
+	sinkPauseMax = 5 * time.Second
 	probeTimeout = 10 * time.Second
 	probesAtOnce = 8
 	maxPlaces    = 10_000
@@ -182,7 +185,7 @@ func (p *pauses) probed(at place, err error) (open bool) {
 	switch {
 	case err != nil:
 		o.reason = err.Error()
-		o.again()
+		o.again(at.longest())
 		return false
 	case o.unknown:
 		o.state = trial
@@ -192,9 +195,17 @@ func (p *pauses) probed(at place, err error) (open bool) {
 	return true
 }
 
-// again pauses for twice as long as last time, with jitter so that processes don't probe in step.
-func (o *outage) again() {
-	o.delay = min(max(2*o.delay, pauseMin), pauseMax)
+// longest is the longest pause between two probes that fail.
+func (at place) longest() time.Duration {
+	if at.address == "" {
+		return sinkPauseMax
+	}
+	return pauseMax
+}
+
+// again pauses for twice as long as last time, within most, with jitter so that processes don't probe in step.
+func (o *outage) again(most time.Duration) {
+	o.delay = min(max(2*o.delay, pauseMin), most)
 	o.state, o.until = paused, time.Now().Add(jitter(o.delay))
 }
 
@@ -214,13 +225,13 @@ func (p *pauses) fail(places []place, name string, outcome sinks.Outcome, err er
 		o = &outage{since: time.Now(), names: map[string]bool{}, within: within}
 		p.places[at] = o
 		p.known.Store(int64(len(p.places)))
-		o.again()
+		o.again(pauseMax)
 		p.log.Warn("a destination is away and pauses", "sink", at.sink, "address", at.address, "outcome", outcome.String(), "error", err)
 	case o.state == back || o.state == trying || o.state == trial:
 		if o.state == back {
 			o.since = time.Now()
 		}
-		o.again()
+		o.again(pauseMax)
 	}
 	o.met = time.Now()
 	o.names[name] = true

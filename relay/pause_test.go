@@ -35,20 +35,69 @@ func outageOf(t *testing.T, f func(p *pauses, probe *error)) {
 	})
 }
 
+// A whole sink is probed more often than an address, of which there may be thousands.
 func TestPauseGrowsWhileProbesFail(t *testing.T) {
 	outageOf(t, func(p *pauses, probe *error) {
-		at := place{"kafka", ""}
+		sink, address := place{"kafka", ""}, place{"kafka", "a"}
 		*probe = errAway
-		p.fail([]place{at}, "kafka:a", sinks.Unavailable, errAway)
+		p.fail([]place{sink}, "kafka:a", sinks.Unavailable, errAway)
+		p.fail([]place{sink, address}, "kafka:a", sinks.Unavailable, errAway)
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		p.each(func(_ place, o outage) {
-			if o.delay != pauseMax {
-				t.Errorf("pause after ten minutes: got %v, want %v", o.delay, pauseMax)
+		for at, want := range map[place]time.Duration{sink: sinkPauseMax, address: pauseMax} {
+			if o := p.places[at]; o.delay != want {
+				t.Errorf("pause of %v after ten minutes: got %v, want %v", at, o.delay, want)
 			}
-		})
-		if p.open(at) {
-			t.Error("open although every probe failed")
+			if p.open(at) {
+				t.Errorf("%v is open although every probe failed", at)
+			}
+		}
+	})
+}
+
+// However long a sink was away, it is in use again soon after it has come back: within its longest pause, with jitter, and the
+// interval of the probes.
+func TestSinkComesBackSoon(t *testing.T) {
+	at := place{"kafka", ""}
+	for _, away := range []time.Duration{10 * time.Second, time.Minute, 5 * time.Minute} {
+		var sum, longest time.Duration
+		for range 200 {
+			outageOf(t, func(p *pauses, probe *error) {
+				*probe = errAway
+				p.fail([]place{at}, "kafka:a", sinks.Unavailable, errAway)
+				time.Sleep(away)
+				synctest.Wait()
+				p.mu.Lock()
+				*probe = nil
+				p.mu.Unlock()
+				start := time.Now()
+				for !p.open(at) {
+					time.Sleep(pauseMin / 5)
+				}
+				sum, longest = sum+time.Since(start), max(longest, time.Since(start))
+			})
+		}
+		t.Logf("away for %v: in use after %.1f s on average, %.1f s at most", away, (sum / 200).Seconds(), longest.Seconds())
+		if most := sinkPauseMax*12/10 + pauseMin; longest > most {
+			t.Errorf("away for %v: in use after %v, at most %v is allowed", away, longest, most)
+		}
+	}
+}
+
+// Where probes pass and messages don't, each try may cost a job an attempt: the pauses grow on.
+func TestPauseGrowsWhileMessagesFail(t *testing.T) {
+	outageOf(t, func(p *pauses, _ *error) {
+		at := place{"rabbitmq", ""}
+		for range 10 {
+			p.fail([]place{at}, "rabbitmq:/q", sinks.Unknown, errAway)
+			time.Sleep(2 * pauseMax)
+			synctest.Wait()
+			if _, ok, lone := p.enter(at, ""); !ok || !lone {
+				t.Fatalf("no trial after a probe that passed: ok %v, lone %v", ok, lone)
+			}
+		}
+		if got := p.places[at].delay; got != pauseMax {
+			t.Errorf("pause after ten trials that failed: got %v, want %v", got, pauseMax)
 		}
 	})
 }
