@@ -123,9 +123,13 @@ func (s *soak) begin() (quiet [survivors]figures) {
 	return quiet
 }
 
+// decided discards the dead jobs that hold their keys, as people do; retention leaves them.
+const decided = `DELETE FROM jobs AS j USING relay_closed_keys AS c WHERE c.job = j.id AND j.status = 'dead' AND j.kind LIKE '%ordered'`
+
 // rest waits until retention has removed what was finished, and in a long run until clients have closed what they don't use.
 func (s *soak) rest() {
 	s.t.Helper()
+	s.db.Exec(s.t, decided)
 	s.await(time.Minute, "what is finished goes", `SELECT NOT EXISTS (SELECT FROM jobs WHERE lease_token IS NOT NULL) AND NOT EXISTS (SELECT FROM relay_closed_keys)`)
 	if s.span >= long {
 		s.hold(idle)
@@ -143,8 +147,8 @@ func (s *soak) jobs() int {
 	return n
 }
 
-// trade starts the producers, one that makes many jobs at once, one whose jobs die and close their keys, and one that removes
-// what old workers have finished, which relays leave alone.
+// trade starts the producers, one that makes many jobs at once, one whose jobs die and close their keys, somebody who decides
+// about these, and one that removes what old workers have finished, which relays leave alone.
 func (s *soak) trade() (stop func()) {
 	end := s.world.trade()
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -153,6 +157,7 @@ func (s *soak) trade() (stop func()) {
 	for every, sql := range map[time.Duration]string{
 		200 * time.Millisecond: `INSERT INTO jobs (kind, key, payload, headers) VALUES ('rabbit-ordered', gen_random_uuid()::text, '{}', '{"nothing": null}')`,
 		bulkPace:               fmt.Sprintf(`INSERT INTO jobs (kind, key, payload) SELECT 'kafka', 'key-' || g, '{}' FROM generate_series(1, %d) AS g`, bulk),
+		time.Second:            decided,
 		5 * time.Second:        `DELETE FROM jobs WHERE kind = 'shared' AND status = 'done' AND lease_token IS NULL`,
 	} {
 		all.Go(func() {
