@@ -31,6 +31,9 @@ func (d *demonstration) show(ctx context.Context, brokers []demo.Broker) error {
 		return err
 	}
 	defer closeAdmin()
+	if d.jobs == 0 {
+		d.note("end: Ctrl-C, which drains and prints the summary")
+	}
 	shopDB, err := pool(context.WithoutCancel(ctx), string(d.DatabaseURL), demoConnections)
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func TestDemoOnGivenDatabase(t *testing.T) {
 	if code := p.exit(generous); code != exitDone {
 		t.Errorf("exit %d after Ctrl-C", code)
 	}
-	has(t, "the summary", p.err.String(), "page: http://127.0.0.1:", "lost 0\n", "duplicates 0\n")
+	has(t, "the summary", p.err.String(), "page: http://127.0.0.1:", "end: Ctrl-C", "lost 0\n", "duplicates 0\n")
 	hasNot(t, "the notes", p.err.String(), "page: http://"+env["RELAY_ADMIN_ADDR"]+"/")
 
 	conn, err := pgx.Connect(t.Context(), rawURL)
