@@ -54,8 +54,9 @@ type cleanWalk struct {
 
 // Clean removes finished jobs of the served kinds that carry a token: done ones older than done, dead ones older than
 // dead (0: keep for ever), in batches of 1,000, each a short transaction. A negative done keeps those as well; 0 removes
-// them all. A dead job that holds its key stays, as the key's later jobs would go on. It returns how many went. One call works for a few seconds at most, divided among the kinds; what is left is
-// the next one's. It also forgets closed keys, of any kind, whose job is gone.
+// them all. A dead job that holds its key stays, as the key's later jobs would go on. It returns how many went. One call
+// works for a few seconds at most, divided among the kinds; what is left is the next one's. It also forgets closed keys,
+// of any kind, whose job is gone.
 func (q *Queue) Clean(ctx context.Context, done, dead time.Duration) (int64, error) {
 	removed, err := q.clean(ctx, ages{done, dead}, cleanUsual)
 	if err != nil {
