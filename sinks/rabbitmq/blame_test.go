@@ -110,6 +110,46 @@ func TestExchangeVanishes(t *testing.T) {
 	}
 }
 
+// A message that isn't written because the broker has closed its channel leaves the connection alone, whatever else the
+// library writes at that moment: the end of the channel concerns a message, the end of the connection the whole sink.
+func TestClosedChannelEndsNoConnection(t *testing.T) {
+	t.Parallel()
+	b := broker{t, services.RabbitMQ(t)}
+	s, q := open(t, b.url, one), b.queue(nil)
+	g, err := s.publishers.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.publishers.release(g, true)
+	confirm, err := g.channel.PublishWithDeferredConfirm(name(t), "k", true, false, amqp.Publishing{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-confirm.Done() // the channel is closed: there is no such exchange
+
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = g.conn.Write([]byte{8, 0, 0, 0, 0, 0, 0, 0xCE}) // a heartbeat
+			}
+		}
+	}()
+	for range 2000 {
+		r := &run{batch: s.validate(messages(1, "/"+q), make([]sinks.Result, 1)), ctx: t.Context(), start: time.Now(), proof: s.proof, g: g}
+		if r.send(0) || !g.stands() {
+			t.Errorf("sent on a closed channel, or the connection has ended: %v", g.conn.failure())
+			break
+		}
+	}
+	close(stop)
+	<-stopped
+}
+
 // B15: an acknowledged message that leads nowhere isn't accepted, and it's the right one.
 func TestB15Unroutable(t *testing.T) {
 	t.Parallel()

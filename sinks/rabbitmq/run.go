@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -109,6 +110,8 @@ func (r *run) send(i int) bool {
 	case err == nil:
 		r.open, r.flight = r.open[1:], append(r.flight, s)
 		return true
+	case errors.Is(err, amqp.ErrClosed) && r.g.stands(): // the channel was closed before; what was written is the library's own
+		return false
 	case r.g.conn.taken() > s.start: // some of it may have left; a stream that ends within a message is of no more use
 		r.g.abort(err)
 		r.open, r.flight = r.open[1:], append(r.flight, s)
