@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"text/tabwriter"
 	"time"
 )
@@ -107,10 +108,10 @@ func (s *soak) quiet(r *relay) figures {
 // follow keeps the peaks until ctx ends.
 func (s *soak) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		for i := range s.peaks {
+		for i := range survivors {
 			limited, cancel := context.WithTimeout(ctx, patience)
 			if f, err := s.measure(limited, s.relays[i]); err == nil { // it may be stopped, or the database away
-				s.peaks[i].raise(f)
+				s.peaks.raise(i, f)
 			}
 			cancel()
 		}
@@ -121,10 +122,24 @@ func (s *soak) follow(ctx context.Context) {
 	}
 }
 
-func (f *figures) raise(by figures) {
-	for i := range f {
-		f[i] = max(f[i], by[i])
+// peaks are the largest figures of each survivor.
+type peaks struct {
+	mu  sync.Mutex
+	all [survivors]figures
+}
+
+func (p *peaks) raise(survivor int, by figures) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range by {
+		p.all[survivor][i] = max(p.all[survivor][i], by[i])
 	}
+}
+
+func (p *peaks) of(survivor int) figures {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[survivor]
 }
 
 // exceeds says what is more than at the beginning, and more than it may be.
@@ -153,8 +168,9 @@ func (s *soak) compare(begin [survivors]figures) {
 		for _, what := range end.exceeds(begin[i]) {
 			s.t.Errorf("%s: %s", r.name(), what)
 		}
+		peak := s.peaks.of(i)
 		for j, of := range figureNames {
-			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t\n", r.name(), of.name, begin[i][j], s.peaks[i][j], end[j], begin[i][j]+of.more)
+			fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%d\t\n", r.name(), of.name, begin[i][j], peak[j], end[j], begin[i][j]+of.more)
 		}
 	}
 	table.Flush()

@@ -71,7 +71,7 @@ type soak struct {
 	span      time.Duration
 	watch     *watch
 	sizes     *sizes
-	peaks     [survivors]figures
+	peaks     peaks
 	warmed    int          // transactions before the faults
 	committed atomic.Int64 // jobs that producers of the soak's own made
 	stop      func()       // those who watch

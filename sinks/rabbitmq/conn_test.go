@@ -78,10 +78,12 @@ func TestConnAbort(t *testing.T) {
 			_, failed = c.Write(make([]byte, 100_000))
 		}
 	})
-	eventually(t, "the buffer is full", func() bool {
+	eventually(t, "the buffer is full, and the kernel's is", func() bool {
+		before := c.sent()
+		time.Sleep(100 * time.Millisecond) // a sender that is only slow has moved by then
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return len(c.buf) >= bufferSize
+		return len(c.buf) >= bufferSize && c.out == before && before > 0
 	})
 	start := time.Now()
 	c.abort(cause)
