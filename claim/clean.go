@@ -204,7 +204,7 @@ type cleaned struct {
 // cleanSlice removes what is old in the next slice of a walk, except rows that are refused.
 func (q *Queue) cleanSlice(ctx context.Context, name walkName, from point, most int32) (cleaned, error) {
 	done, dead := q.cleaner.ages.of(name)
-	closes := q.orderOf(name.kind).closes()
+	closes := q.orderOf(name.kind).Closes()
 	run := func(a among, list bool) (c cleaned, err error) {
 		err = q.s.transaction(ctx, func(b *pgx.Batch) {
 			b.Queue(q.s.sql.claimSettings, q.s.timeout())

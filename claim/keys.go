@@ -16,8 +16,8 @@ type Order struct {
 	Run  int  // most jobs of one key in a claim; 0: the batch's own bound
 }
 
-// closes: a dead job holds its key.
-func (o Order) closes() bool { return o.Keys && !o.Skip }
+// Closes says whether a dead job holds its key.
+func (o Order) Closes() bool { return o.Keys && !o.Skip }
 
 // keys is what a process remembers of a kind's keys.
 type keys struct {

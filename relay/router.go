@@ -64,10 +64,7 @@ func (r *Router) places() map[place]bool {
 }
 
 // Closes says whether the kind's route keeps the order of keys and lets a dead job hold its key.
-func (r *Router) Closes(kind string) bool {
-	c := r.find(kind)
-	return c != nil && c.order.keys && !c.order.skip
-}
+func (r *Router) Closes(kind string) bool { return r.orderOf(kind).Closes() }
 
 // Ordered says whether any route keeps the order of keys.
 func (r *Router) Ordered() bool {
