@@ -94,25 +94,32 @@ func waitFor(t *testing.T, what string, ok func() bool) {
 	}
 }
 
+// readsOn is a transaction that has read the table and stays open until the test ends it, or ends.
+func readsOn(t *testing.T, db *testdb.DB) pgx.Tx {
+	t.Helper()
+	tx, err := db.Pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) })
+	if _, err := tx.Exec(t.Context(), `SELECT count(*) FROM jobs`); err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
 // A transaction that has read the table, and stays open, holds the migration up but none of the old workers: they wait for
 // the migration's tries, each 100 ms at most.
 func TestAdoptBehindAnOpenTransaction(t *testing.T) {
 	onEach(t, func(t *testing.T, server string) {
 		db := testdb.LegacyOn(t, server, 2_000)
 		w := testdb.OldWorkers(t, db, 2)
-		reader, err := db.Pool.Begin(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer reader.Rollback(context.WithoutCancel(t.Context()))
-		if _, err := reader.Exec(t.Context(), `SELECT count(*) FROM jobs`); err != nil {
-			t.Fatal(err)
-		}
+		reader := readsOn(t, db)
 		pid := reader.Conn().PgConn().PID()
 
 		short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
-		err = migrations.Up(short, db.Config, migrations.Options{Table: db.Table})
+		err := migrations.Up(short, db.Config, migrations.Options{Table: db.Table})
 		if !errors.Is(err, migrations.ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("up behind an open transaction, with 3 s: got %v, want ErrBusy and its deadline", err)
 		}
@@ -164,18 +171,11 @@ func (c *cutter) TraceQueryEnd(_ context.Context, _ *pgx.Conn, d pgx.TraceQueryE
 func TestCutInATrySaysWhoHoldsTheTable(t *testing.T) {
 	t.Parallel()
 	db := testdb.Legacy(t, 10)
-	reader, err := db.Pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer reader.Rollback(context.WithoutCancel(t.Context()))
-	if _, err := reader.Exec(t.Context(), `SELECT count(*) FROM jobs`); err != nil {
-		t.Fatal(err)
-	}
+	reader := readsOn(t, db)
 	ctx, cancel := context.WithCancel(t.Context())
 	cfg := db.Config.Copy()
 	cfg.Tracer = &cutter{cut: cancel}
-	err = migrations.Up(ctx, cfg, migrations.Options{Table: db.Table})
+	err := migrations.Up(ctx, cfg, migrations.Options{Table: db.Table})
 	if !errors.Is(err, migrations.ErrBusy) || !errors.Is(err, context.Canceled) {
 		t.Errorf("up, cut in a try behind an open transaction: got %v, want ErrBusy and the cancellation", err)
 	}
